@@ -200,44 +200,50 @@ def variants(
     batch_size: int,
     peers: bool,
 ) -> list[Row]:
-    """Effects of substitutions on a start site each: probability with ALT minus probability with REF."""
-    model: Any = load(WINDOW_MODEL)
-    upstream, downstream = model.settings.upstream, model.settings.downstream
+    """Effects of substitutions on start sites: the largest change of a bin."""
+    model: Any = load(BASE_MODEL)
+    window = model.settings.window
     options: dict[str, Any] = {"batch_size": batch_size, "device": device}
     with pysam.FastaFile(str(genome)) as fasta:
         sequence = fasta.fetch("contig")
-    sites = np.arange(1000, CONTIG_LENGTH - 1000, 600)
-    positions = sites - 40  # 0-based
+    positions = np.arange(window, CONTIG_LENGTH - window, 600)  # 0-based
     alts = ["C" if sequence[position] != "C" else "G" for position in positions]
 
-    vcf, bed, output = folder / "in.vcf", folder / "sites.bed", folder / "out.tsv"
+    vcf, output = folder / "in.vcf", folder / "out.tsv"
     lines = ["##fileformat=VCFv4.2", "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO"]
     for position, alt in zip(positions, alts, strict=True):
         ref = sequence[position]
         lines.append(f"contig\t{position + 1}\t.\t{ref}\t{alt}\t.\t.\t.")
     vcf.write_text("\n".join(lines) + "\n")
-    bed.write_text("".join(f"contig\t{s}\t{s + 1}\ts\t0\t+\n" for s in sites))
 
     def ours() -> Floats:
-        score_variants(model, vcf, genome, output, sites=bed, **options)
+        score_variants(model, vcf, genome, output, **options)
         lines = [line for line in output.open() if not line.startswith("##")]
         return pd.read_csv(StringIO("".join(lines)), sep="\t")["delta"].to_numpy()
 
     def plain_loop() -> Floats:
         deltas = []
-        for site, position, alt in zip(sites, positions, alts, strict=True):
-            start = site - upstream
-            ref_window = sequence[start : site + downstream]
-            place = position - start
-            alt_window = ref_window[:place] + alt + ref_window[place + 1 :]
-            ref_score, alt_score = model.predict([ref_window, alt_window], **options)
-            deltas.append(alt_score - ref_score)
+        for position, alt in zip(positions, alts, strict=True):
+            before = sequence[position - window : position]
+            behind = sequence[position + 1 : position + 1 + window]
+            room = window - 1
+            left = (room + room % 2 * (reverse_complement(before) < behind)) // 2
+            start = position - left
+            ref_window = sequence[start : start + window]
+            alt_window = ref_window[:left] + alt + ref_window[left + 1 :]
+            ref_bins, alt_bins = model.predict(
+                [ref_window, alt_window],
+                center_fraction=model.scored_center,
+                **options,
+            )
+            change = (alt_bins - ref_bins).ravel()
+            deltas.append(change[np.abs(change).argmax()])
         return np.array(deltas)
 
     calls: dict[str, Call] = {"score-variants": ours}
-    work = f"{len(sites)} variants, {WINDOW_MODEL}"
+    work = f"{len(positions)} variants, {BASE_MODEL}"
     if peers:
         calls["model.predict in a loop"] = plain_loop
         check_equal(work, {"table": ours(), "loop": plain_loop()})
-    amount = len(sites)
+    amount = len(positions)
     return compare(work, calls, repeats, amount=amount, unit="variants")

@@ -27,7 +27,6 @@ INPUTS = Path("results/goldens-input")
 EXAMPLE = "resources/examples/yeast_VII_20kb.fa.gz"
 GENOME = f"{DEMO}/simulated/genome.fa.gz"
 CHROMATIN = f"{DEMO}/models/chromatin-calibrated"
-WINDOWS = f"{DEMO}/models/promoter-genomic"
 START_SITES = f"{DEMO}/models/start-sites"
 LANGUAGE = f"{DEMO}/models/pretrained"
 KMERS = f"{DEMO}/chromatin/kmers.npz"
@@ -60,16 +59,11 @@ COMMANDS = {
     "tracks.parquet": f"predict-tracks {CHROMATIN} {INPUTS}/demo.bed --reference {GENOME} --summary mean",
     "tracks.bw": f"predict-tracks {CHROMATIN} {INPUTS}/demo.bed --reference {GENOME} --tracks START",
     "effects.vcf": f"score-variants {CHROMATIN} {INPUTS}/variants.vcf --reference {GENOME} --tracks *",
-    "effects.vcf.gz": f"score-variants {CHROMATIN} {INPUTS}/variants.vcf --reference {GENOME} --top-tracks 2",
     "effects.tsv": f"score-variants {CHROMATIN} {INPUTS}/variants.vcf --reference {GENOME} --calibrated",
-    "effects-phased.vcf": f"score-variants {CHROMATIN} {INPUTS}/variants.vcf --reference {GENOME} --phased one",
     "effects-kmers.tsv": f"score-variants {KMERS} {INPUTS}/variants.vcf --reference {GENOME}",
     "effects-starts.vcf": f"score-variants {START_SITES} {INPUTS}/variants.vcf --reference {GENOME}",
-    "effects-windows.tsv": f"score-variants {WINDOWS} {INPUTS}/variants.vcf --reference {GENOME} --stride 100",
     "effects-language.tsv": f"score-variants {LANGUAGE} {INPUTS}/variants.vcf --reference {GENOME}",
-    "effects-language.vcf": f"score-variants {LANGUAGE} {INPUTS}/variants.vcf --reference {GENOME} --phased one",
     "embeddings.parquet": f"embed yeast {INPUTS}/windows.fa",
-    "embeddings.npz": f"embed yeast-promoters {INPUTS}/records.fa",
     "explained": f"explain yeast-promoters-window {INPUTS}/two.fa --output",
     "explained-starts": f"explain {START_SITES} {INPUTS}/one.bed --reference {GENOME} --output",
 }

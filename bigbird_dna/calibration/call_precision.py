@@ -38,7 +38,6 @@ from bigbird_dna.calibration.maps import (
     log_odds,
     read_part,
 )
-from bigbird_dna.config.section import CalibrationMethod
 from bigbird_dna.metrics.auroc import Estimate
 from bigbird_dna.metrics.resampling import mean_over_seeds, sampled_rates, with_width
 
@@ -173,19 +172,18 @@ def fit_calls(
     within: int,
     megabases: float,
     fitted_on: Mapping[str, Any],
-    method: CalibrationMethod = "auto",
 ) -> CallPrecision | None:
     """Fit the expected precision to the calls of validation contigs (`match_tracks`).
 
     None: fewer than `LEAST` of the calls are correct, or fewer are wrong. Other arguments are stored.
     """
     correct = calls.gaps >= 0
-    fitted = _fit_precision(correct, calls.scores, method)
+    fitted = _fit_precision(correct, calls.scores)
     if fitted is None:
         return None
     rows = _points(calls.scores)
     scores = calls.scores[rows]
-    low, high = _interval(correct, calls, scores, method)
+    low, high = _interval(correct, calls, scores)
     wrong = np.cumsum(1 - fitted(calls.scores))[rows] / (rows + 1)
     return CallPrecision(
         fitted_on=dict(fitted_on),
@@ -204,14 +202,12 @@ def fit_calls(
     )
 
 
-def _fit_precision(
-    correct: Flags, scores: Floats, method: CalibrationMethod
-) -> CalibrationMap | None:
+def _fit_precision(correct: Flags, scores: Floats) -> CalibrationMap | None:
     """Return the map of calls (C,); None if fewer than `LEAST` are correct, or fewer are wrong."""
     fewest = min(int(correct.sum()), int((~correct).sum()))
     if fewest < LEAST:
         return None
-    if method == "platt" or fewest < LEAST_ISOTONIC:
+    if fewest < LEAST_ISOTONIC:
         return fit_platt(correct, scores)
     order = np.argsort(-scores, kind="stable")
     first = min(GROUP, len(order))
@@ -234,7 +230,6 @@ def _interval(
     correct: Flags,
     calls: MatchedCalls,
     scores: Floats,
-    method: CalibrationMethod,
 ) -> tuple[Floats, Floats]:
     """Return the 95 % interval of the precision at descending scores (K,), from resampled blocks."""
     order = np.argsort(calls.blocks, kind="stable")
@@ -244,7 +239,7 @@ def _interval(
     for _ in range(RESAMPLES):
         blocks = generator.integers(len(groups), size=len(groups))
         rows = np.concatenate([groups[block] for block in blocks])
-        fitted = _fit_precision(correct[rows], calls.scores[rows], method)
+        fitted = _fit_precision(correct[rows], calls.scores[rows])
         if fitted is not None:  # too few correct calls by chance
             resampled.append(fitted(scores))
     if not resampled:

@@ -1,18 +1,18 @@
-"""Calibration maps of a model's probabilities, and their adjustment to another prevalence.
+"""Calibration maps of a model's probabilities.
 
 A map belongs to one output of a model. It is fitted on validation rows only, and stored as numbers (not code)
 in `calibration.json` of the model's directory. Both kinds preserve the order of rows, except ties.
 
 Both kinds are fitted to smoothed labels, as in Platt (1999): with m positives and n negatives, a positive
 counts as (m + 1) / (m + 2), a negative as 1 / (n + 2). No calibrated probability is therefore 0 or 1, which
-no prior could change and no number of rows could prove. Negatives may weigh less than positives
+no number of rows could prove. Negatives may weigh less than positives
 (`negative_weight` instead of 1) if they were oversampled; n is then the sum of their weights.
 
 The file contains the SHA-256 of the weights it was fitted for. It can be added to a
 trained model, or replaced, without changing any other file.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.json_files import read_object
-from bigbird_dna.errors import ModelError, UsageError, check_fraction
+from bigbird_dna.errors import ModelError
 
 Flags = NDArray[np.bool_]
 Array = NDArray[Any]
@@ -109,11 +109,6 @@ class CalibratedTrack(CalibrationPart):
     negatives: Annotated[int, Field(ge=0)]
     shared: bool = False  # fitted to all tracks together, because this track has too few rows of a class
 
-    @property
-    def prior(self) -> float:
-        """Fraction of positives among the rows of the fit."""
-        return self.positives / (self.positives + self.negatives)
-
 
 def log_odds(probabilities: ArrayLike) -> Floats:
     """Return natural log-odds of probabilities clipped by `NEAREST` at both ends."""
@@ -124,36 +119,9 @@ def log_odds(probabilities: ArrayLike) -> Floats:
     return odds
 
 
-def shift_prior(probabilities: ArrayLike, fitted: float, prior: float) -> Floats:
-    """Adjust probabilities calibrated for prevalence `fitted` to the prevalence `prior`.
-
-    Bayes' rule on odds: the likelihood ratio of a row, its odds over the prevalence odds, stays the same
-    (Saerens et al. 2002, equation 2.4; Elkan 2001, theorem 2). This is exact if the distributions of
-    positives and of negatives equal those of the calibration, and only their proportion differs.
-    """
-    p = np.asarray(probabilities, np.float64)
-    ratio = prior / (1 - prior) * (1 - fitted) / fitted
-    weighted = ratio * p
-    shifted: Floats = weighted / (weighted + (1 - p))
-    return shifted
-
-
-def as_scored(
-    calibrated: ArrayLike, fitted: float, prior: float | None = None
-) -> Floats32:
-    """Return calibrated probabilities as scores, adjusted from prevalence `fitted` to `prior` if given."""
-    values = np.asarray(calibrated)
-    return (values if prior is None else shift_prior(values, fitted, prior)).astype(
-        np.float32
-    )
-
-
 FILE = "calibration.json"
 FORMAT = 1
 _WEIGHTS = "weights_sha256"
-
-Finish = Callable[[NDArray[Any]], Floats32]
-"""Converts a model's probabilities, (…, T), or (N,) for a single output, to calibrated ones."""
 
 
 class Calibration(CalibrationPart):
@@ -187,23 +155,6 @@ class Calibration(CalibrationPart):
         """Return the calibration of the selected outputs, in this order."""
         tracks = tuple(self.tracks[column] for column in columns)
         return self.model_copy(update={"tracks": tracks})
-
-    def finish(self, prior: float | None = None) -> Finish:
-        """Return a calibration function adjusted to the prevalence `prior`; None: that of validation rows.
-
-        `UsageError`: `prior` is not in (0, 1), or the model has tracks, which have different prevalences.
-        """
-        if prior is None:
-            return self
-        check_fraction("prior", prior, ends=False)
-        track = self.tracks[0]
-        if track.track is not None:
-            raise UsageError(
-                f"prior {prior}: applies to promoter models only; tracks use their own prevalence"
-            )
-        return lambda values: as_scored(
-            track.map(np.asarray(values)), track.prior, prior
-        )
 
 
 def write_calibration(

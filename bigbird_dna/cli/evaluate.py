@@ -420,7 +420,7 @@ def evaluate_scan(
     if a TSS of its strand that no better call took is within a distance. Writes scan.tsv and scan.svg:
     precision and recall, calls per Mb, and the realized false-discovery rate at nominal rates, with
     confidence intervals over blocks of 10 kb. Nominal rates follow from the scores as probabilities: score
-    with --calibrated and the --prior of the scan. chance_fdr is that of random calls.
+    with --calibrated. chance_fdr is that of random calls.
     """
     from bigbird_dna.calibration.calls import DISTANCES
     from bigbird_dna.reporting.scan import BEST_F1, scan_report

@@ -267,7 +267,7 @@ def calibrate(
         typer.Option(
             "--test-contig",
             metavar="NAME",
-            help="Test contig for calls, or none; repeatable.",
+            help="Test contig for calls; repeatable.",
             show_default="the model's",
         ),
     ] = None,
@@ -342,7 +342,6 @@ def calibrate(
                     stride=stride,
                     suppress=suppress,
                     within=within,
-                    method=method,
                     batch_size=batch_size,
                     device=device,
                     threads=threads,

@@ -127,14 +127,6 @@ Calibrated = Annotated[
         help="Output calibrated probabilities.",
     ),
 ]
-Prior = Annotated[
-    float | None,
-    typer.Option(
-        metavar="FRACTION",
-        help="Fraction of promoters, for --calibrated.",
-        show_default="that of the validation windows",
-    ),
-]
 Precision = Annotated[
     Literal["auto", "float32", "bfloat16", "float16"],
     typer.Option(

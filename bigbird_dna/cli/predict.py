@@ -20,7 +20,6 @@ from bigbird_dna.cli.options import (
     OutputDir,
     PlainHelp,
     Precision,
-    Prior,
     Reference,
     Regions,
     RequireBackend,
@@ -85,7 +84,6 @@ def score_promoters(
     ] = False,
     max_n: MaxN = 0.25,
     calibrated: Calibrated = False,
-    prior: Prior = None,
     precision: Precision = "auto",
     batch_size: BatchSize = 32,
     device: Device = "auto",
@@ -117,7 +115,6 @@ def score_promoters(
             per_record=per_record,
             max_n=max_n,
             calibrated=calibrated,
-            prior=prior,
             precision=precision,
             batch_size=batch_size,
             device=device,
@@ -282,7 +279,7 @@ def embed(
         typer.Option(
             *("-o", "--output"),
             metavar="FILE",
-            help="Output file, written atomically: .parquet, .npz or .h5ad.",
+            help="Parquet file, written atomically.",
         ),
     ],
     reference: OptionalReference = None,
@@ -304,10 +301,6 @@ def embed(
             "the first (cls). Or one per token or base."
         ),
     ] = "mean",
-    format: Annotated[
-        Literal["parquet", "npz", "h5ad"] | None,
-        typer.Option(help="Output format.", show_default="by -o, or parquet"),
-    ] = None,
     precision: Precision = "auto",
     batch_size: BatchSize = 32,
     device: Device = "auto",
@@ -318,8 +311,7 @@ def embed(
 
     Parquet has the columns name, note and embedding, or layer_0, layer_1 and so on with --layer all; regions
     have contig, start, end, name and strand. With --pool token or base, each sequence has several rows, with
-    token_start and token_end, or position, counted from 0. An .npz file has the array embeddings, and the
-    other columns as arrays. An .h5ad file is for scanpy and needs pip install 'bigbird-dna[embeddings]'.
+    token_start and token_end, or position, counted from 0.
     Regions on strand - are read as the reverse complement. A sequence with too many tokens is embedded by its
     central ones, with the note truncated.
     """
@@ -336,7 +328,6 @@ def embed(
             sequence_column=sequence_column,
             pool=pool,
             layer=layer,
-            format=format,
             precision=precision,
             batch_size=batch_size,
             device=device,
@@ -456,13 +447,6 @@ def score_variants(
     reference: Reference,
     aliases: Aliases = None,
     tracks: Tracks = None,
-    top_tracks: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Also write the N most affected tracks.",
-        ),
-    ] = None,
     contigs: Contigs = None,
     regions: Regions = None,
     output: ResultFile = None,
@@ -474,40 +458,8 @@ def score_variants(
         int | None,
         typer.Option(metavar="N", help="Window offsets to average.", show_default="4"),
     ] = None,
-    context: Annotated[
-        int | None,
-        typer.Option(
-            metavar="BP",
-            help="Pretrained models: context.",
-            show_default="100",
-        ),
-    ] = None,
-    phased: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SAMPLE",
-            help="Score its phased variants together.",
-        ),
-    ] = None,
-    stride: Annotated[
-        int | None,
-        typer.Option(
-            metavar="BP",
-            help="Models of promoter windows: distance between TSS positions.",
-            show_default="20",
-        ),
-    ] = None,
-    sites: Annotated[
-        Path | None,
-        typer.Option(
-            "--tss",
-            metavar="FILE",
-            help="Promoter models: file of TSS positions.",
-        ),
-    ] = None,
     max_n: MaxN = 0.25,
     calibrated: Calibrated = False,
-    prior: Prior = None,
     precision: Precision = "auto",
     batch_size: BatchSize = 32,
     device: Device = "auto",
@@ -517,11 +469,9 @@ def score_variants(
     """Predict effects of the variants of a VCF on tracks or promoter scores, or their likelihood.
 
     Effects are the probability of ALT minus that of REF, each the mean over both strands and several window
-    offsets. Promoter models: the largest change among the TSS positions around the variant. Pretrained
-    models: the natural log-likelihood of ALT minus that of REF. A VCF keeps its lines and gets keys BBD_… in
+    offsets. Models of start sites: the largest change of a site around the variant. Pretrained models: the natural log-likelihood of ALT minus that of REF. A VCF keeps its lines and gets keys BBD_… in
     INFO, explained in its header; a table has one row per ALT. With --tracks, only the chosen tracks count,
-    and each has its values ('*': all). Phased variants are scored together if at most 10 bp apart.
-    Outputs that end in .gz are bgzip, with an index if the input is sorted; .bcf is BCF.
+    and each has its values ('*': all). Outputs that end in .gz are bgzip, with an index if the input is sorted.
     """
     from bigbird_dna.attention import required_backend
     from bigbird_dna.genome.assembly import ALIAS_HINT
@@ -535,19 +485,13 @@ def score_variants(
             reference,
             output,
             tracks=tracks,
-            top_tracks=top_tracks,
             contigs=contigs or (),
             regions=regions,
             aliases=aliases,
             format=format,
             offsets=offsets,
-            context=context,
-            phased=phased,
-            stride=stride,
-            sites=sites,
             max_n=max_n,
             calibrated=calibrated,
-            prior=prior,
             precision=precision,
             batch_size=batch_size,
             device=device,

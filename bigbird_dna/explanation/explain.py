@@ -205,13 +205,13 @@ def explain(
             )
             np.savez_compressed(files / f"{prefix}shap.npz", shap)
             path = files / f"{prefix}seqlets.bed"
-            with open_writer(path, "bed", origin, SEQLET_COLUMNS) as bed:
-                bed.write(seqlet_rows(on_reference, column))
+            with open_writer(path, "bed", origin, SEQLET_COLUMNS) as write_bed:
+                write_bed(seqlet_rows(on_reference, column))
             path = files / f"{prefix}contributions.bw"
             with open_writer(
                 path, "bigwig", origin, contigs=contigs, unit="base"
-            ) as track:
-                track.write(track_rows(on_reference, column, contigs))
+            ) as write_track:
+                write_track(track_rows(on_reference, column, contigs))
         explanation_page(page_rows(explained, names), command, method, files)
     return ExplanationCounts(
         len(explained),

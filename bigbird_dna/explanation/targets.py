@@ -321,7 +321,7 @@ def _of_change_at_site(
         return next(
             (note for note in notes if isinstance(note, Note)), Note.CONTIG_EDGE
         )
-    site = effects.effect(bins, effects.predict(texts))
+    site = effects.largest(bins, effects.predict(texts))
     size = model.settings.window
     upstream, downstream = model.tss_reach
     contig, start, *alleles = extended(change, reference)

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from bigbird_dna.calibration.fitting import LEAST, fit_map, fit_tracks
-from bigbird_dna.calibration.maps import FILE, Calibration, Finish, write_calibration
+from bigbird_dna.calibration.maps import FILE, Calibration, write_calibration
 from bigbird_dna.config.chromatin import ChromatinConfig
 from bigbird_dna.config.section import CalibrationMethod
 from bigbird_dna.console import log
@@ -71,7 +71,7 @@ def calibration_metrics_of(
     rows = CalibrationRows.of(predictions, "test")
     if not len(rows.labels):
         return {}
-    versions: dict[str, Finish | None] = {RAW: None}
+    versions: dict[str, Calibration | None] = {RAW: None}
     if calibration is not None:
         versions[CALIBRATED] = calibration
     by_version = {}

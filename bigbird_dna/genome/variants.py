@@ -25,8 +25,7 @@ _BREAKEND = re.compile(r".*[\[\]].*|\.[^.]+|[^.]+\.")
 class Note(StrEnum):
     """Reason why an alternative allele has no predicted effect, or a property of its effect.
 
-    Members are in the order of the checks, with their meaning; only PHASED, and the last two, occur together
-    with others.
+    Members are in the order of the checks, with their meaning; only CONTIG_EDGE occurs together with others.
     """
 
     meaning: str
@@ -54,10 +53,6 @@ class Note(StrEnum):
         "the reference has N or another IUPAC code at the changed bases",
     )
     AMBIGUOUS = "AMBIGUOUS", "the changed bases have N or another IUPAC code"
-    PHASED = (
-        "PHASED",
-        "scored together with neighboring variants of the same haplotype (scored or not)",
-    )
     TOO_LONG = (
         "TOO_LONG",
         "the changed bases do not fit into the window at every offset",
@@ -66,6 +61,7 @@ class Note(StrEnum):
         "TOO_MANY_N",
         "too large a fraction of N in a window, including positions beyond the contig",
     )
+    NO_SITE = "NO_SITE", "no bin with a start site is on the contig"
     CONTIG_EDGE = (
         "CONTIG_EDGE",
         "a window extends beyond the contig and is padded with N (scored or not)",

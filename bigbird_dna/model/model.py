@@ -13,14 +13,12 @@ import numpy as np
 import numpy.typing as npt
 from torch import nn
 
-from bigbird_dna.calibration.maps import FILE, Calibration, Finish, read_calibration
+from bigbird_dna.calibration.maps import FILE, Calibration, read_calibration
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import (
     ModelError,
-    UsageError,
     check_at_least_one,
-    check_fraction,
 )
 from bigbird_dna.genome.given_sequences import Sequences, read_sequences
 from bigbird_dna.model.embedding import (
@@ -274,33 +272,17 @@ def calibration_file(model: LoadedModel) -> Path | None:
     return path if path is not None and path.is_file() else None
 
 
-def check_calibrated(calibrated: bool, prior: float | None) -> None:
-    """`UsageError` unless a prior is between 0 and 1, exclusive, and used with calibrated probabilities."""
-    if prior is None:
-        return
-    if not calibrated:
-        raise UsageError(
-            f"prior {prior}: needs calibrated probabilities (--calibrated)"
-        )
-    check_fraction("prior", prior, ends=False)
+def finish_of(model: LoadedModel, calibrated: bool) -> Calibration | None:
+    """The final transformation of probabilities: None, or the model's calibration."""
+    return calibration_of(model) if calibrated else None
 
 
-def finish_of(
-    model: LoadedModel, calibrated: bool, prior: float | None = None
-) -> Finish | None:
-    """The final transformation of probabilities: None, or the model's calibration, shifted to `prior`."""
-    check_calibrated(calibrated, prior)
-    return calibration_of(model).finish(prior) if calibrated else None
-
-
-def window_predictor(
-    model: Any, calibrated: bool = False, prior: float | None = None, **options: Any
-) -> Predictor:
-    """A function that predicts the probabilities of windows, calibrated if requested; see `finish_of`.
+def window_predictor(model: Any, calibrated: bool = False, **options: Any) -> Predictor:
+    """A function that predicts the probabilities of windows, calibrated if requested.
 
     `model` is a promoter or chromatin model; `options` are those of its `window_probabilities`.
     """
-    finish = finish_of(model, calibrated, prior)
+    finish = finish_of(model, calibrated)
     if finish is None:
         return partial(model.window_probabilities, **options)
     return lambda windows: finish(model.window_probabilities(windows, **options))

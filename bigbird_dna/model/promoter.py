@@ -67,7 +67,6 @@ class PromoterOptions(TypedDict, total=False):
     pad: bool
     max_n: float
     calibrated: bool
-    prior: float | None
     batch_size: int
     device: str
 
@@ -223,7 +222,6 @@ class LoadedPromoterModel(LoadedClassifier):
         pad: bool = False,
         max_n: float = 0.25,
         calibrated: bool = False,
-        prior: float | None = None,
         batch_size: int = 32,
         device: str = "auto",
     ) -> Any:
@@ -246,9 +244,8 @@ class LoadedPromoterModel(LoadedClassifier):
             (`settings.upstream`), and not of one elsewhere in the sequence.
         max_n
             Sequences with a larger fraction of N get NaN. N added by `tss_offset` or `pad` does not count.
-        calibrated, prior
-            Return calibrated probabilities (`ModelError` without a calibration); with `prior`, for this
-            prevalence of promoters among the windows.
+        calibrated
+            Return calibrated probabilities (`ModelError` without a calibration).
         batch_size
             Windows processed concurrently and independently (see `run_rows`); it does not affect the results.
         device
@@ -273,7 +270,7 @@ class LoadedPromoterModel(LoadedClassifier):
         """
         check_at_least_one({"batch_size": batch_size})
         check_fraction("max_n", max_n)
-        finish = finish_of(self, calibrated, prior)
+        finish = finish_of(self, calibrated)
         given = read_sequences(sequences)
         own = self.settings
         if tss_offset is None:

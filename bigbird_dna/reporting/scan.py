@@ -4,7 +4,7 @@ On each strand, the window with the highest score is a call and silences the win
 near; the next call is the highest score that is left. From the highest score down, a call is correct if
 within a distance there is a TSS of its strand that no better call took. The realized false-discovery rate of
 the calls above a threshold is the fraction that is not correct. The nominal one is the mean of 1 - score,
-correct if scores are probabilities for this genome (`score-promoters --calibrated --prior`).
+correct if scores are probabilities for this genome (`score-promoters --calibrated`).
 """
 
 from __future__ import annotations

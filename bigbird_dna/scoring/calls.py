@@ -4,6 +4,7 @@ Commands `call-promoters` and `model calibrate`. Both scan with the same windows
 of a call is that of validation calls made in the same way.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
@@ -33,7 +34,6 @@ from bigbird_dna.calibration.calls import (
 from bigbird_dna.calibration.fitting import LEAST
 from bigbird_dna.calibration.maps import write_calibration
 from bigbird_dna.config.reading import parse_config
-from bigbird_dna.config.section import CalibrationMethod
 from bigbird_dna.console import ProgressBar, log
 from bigbird_dna.disk.atomic import checksum, write_json
 from bigbird_dna.disk.json_files import read_mapping
@@ -49,18 +49,19 @@ from bigbird_dna.errors import (
 )
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.fasta import readable, scan_fasta
-from bigbird_dna.genome.intervals import Places, contig_names, find_places
-from bigbird_dna.genome.sequence import Interval, Intervals, Strand
+from bigbird_dna.genome.intervals import contig_names, find_places
+from bigbird_dna.genome.sequence import Strand
 from bigbird_dna.genome.splits import find_named, format_named_region
 from bigbird_dna.metrics.auroc import ENDS
 from bigbird_dna.model.catalog import changed_file, find_target, stored_name
+from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.inference import (
     choose_device,
     choose_precision,
     cpu_threads,
     inference,
 )
-from bigbird_dna.model.model import METRICS, LoadedModel, calibration_of
+from bigbird_dna.model.model import METRICS, LoadedModel
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.weights import RECORD
 from bigbird_dna.scoring.promoters import check_records, warn_of_short_records
@@ -200,7 +201,7 @@ def call_promoters(
         total = len(strands) * count_scores(selected.values(), scan_model, stride)
         scored = written = 0
         with (
-            open_writer(path, format, origin, COLUMNS) as writer,
+            open_writer(path, format, origin, COLUMNS) as write,
             ProgressBar("scoring", total, "scores") as bar,
         ):
             rows = each_row(batches, bar)
@@ -213,7 +214,7 @@ def call_promoters(
                         if score >= least:
                             calls.append((int(position), one, float(score)))
                 written += len(calls)
-                writer.write(_cells(contig, *call, expected) for call in sorted(calls))
+                write(_cells(contig, *call, expected) for call in sorted(calls))
     return CallCounts(len(selected), scored, written)
 
 
@@ -279,7 +280,6 @@ def calibrate_calls(
     stride: int | None = None,
     suppress: int = 100,
     within: int = 100,
-    method: CalibrationMethod = "auto",
     batch_size: int = 32,
     device: str = "auto",
     threads: int | None = None,
@@ -296,114 +296,100 @@ def calibrate_calls(
     reference, promoters
         The genome (FASTA), and its annotated TSSs (the TSV of `prepare promoters`).
     contigs
-        Validation contigs, on which the model was not trained; (): the contigs and regions held out for
-        validation in the model's training, or the contigs of its calibration.
+        Validation contigs or regions, on which the model was not trained; (): those held out for validation in
+        the model's training.
     test_contigs
-        Test contigs, which were used neither for training nor validation; (): the contigs and regions held
-        out for testing in the model's training, if the genome has them; "none": no test.
+        Test contigs or regions, which were used neither for training nor validation; (): those held out for
+        testing in the model's training, if the genome has them.
     stride, suppress, within
-        Distance of a promoter model's windows (None: 10), distance to which a call silences others, and the
-        largest distance of a correct call to its TSS, in bp.
-    method
-        As for `calibrate_promoter`.
+        Distance of a promoter model's windows (None: 10), distance to which a call silences others, and the largest distance of a correct call to its TSS, in bp.
     batch_size, device, threads
         As for `score_promoters`.
 
     Raises
     ------
     UsageError, DataError, ModelError
-        As for `score_promoters`; no contigs are given and the model's calibration has no list; the contigs
-        have no annotated TSS; fewer than 10 calls are correct, or fewer are wrong; a contig is in both lists.
+        As for `score_promoters`; no contigs are given and the model's record has none; the contigs have no
+        annotated TSS; fewer than 10 calls are correct, or fewer are wrong; a contig is in both lists.
     """
     sizes = {"stride": stride, "suppress": suppress, "within": within}
     check_at_least_one({**sizes, "batch_size": batch_size, "threads": threads})
-    found = find_target(path, output)
-    model = load_scan_model(found)
+    target = find_target(path, output)
+    model = load_scan_model(target)
     assert model.path is not None
-    held_out = _held_out(model, reference)
-    chosen = contig_names(contigs) or (*held_out["valid"],) or _calibrated_on(model)
-    test = (
-        ()
-        if (wanted := contig_names(test_contigs)) == ("none",)
-        else wanted or (*held_out["test"],)
-    )
-    if both := sorted(set(chosen) & set(test)):
-        raise UsageError(
-            f"contig {both[0]} must not be both a validation and a test contig"
-        )
-    if isinstance(model, LoadedPromoterModel):
-        step = stride or STRIDE
-    elif stride is None:
-        step = model.settings.bin
-    else:
+    if stride is not None and isinstance(model, LoadedChromatinModel):
         raise UsageError(
             f"stride {stride}: {model.name} scores bins of {model.settings.bin} bp"
         )
     lengths = scan_fasta(reference)
+    contigs, test = contig_names(contigs), contig_names(test_contigs)
+    if not contigs or not test:
+        valid_regions, test_regions = _held_out_regions(model, lengths, reference)
+        contigs, test = contigs or valid_regions, test or test_regions
+    if not contigs:
+        raise UsageError(
+            f"{model.name}: the contigs held out of its training are not known; give them (--contig)"
+        )
+    if both := sorted(set(contigs) & set(test)):
+        raise UsageError(
+            f"contig {both[0]} must not be both a validation and a test contig"
+        )
     computing = {"batch_size": batch_size, "device": device}
     with cpu_threads(threads), inference("float32", choose_device(device)):
-        places = _scanned_places(chosen, held_out["valid"], lengths, reference)
-        valid = _scan(model, reference, lengths, places, step, **computing)
+        valid = _scan(model, reference, lengths, contigs, stride, **computing)
         sites = sites_of(promoters, valid)
         if not any(map(len, sites.values())):
             raise DataError(
-                f"{promoters}: no TSS on the scanned sequence of {', '.join(chosen)}"
+                f"{promoters}: no TSS on the scanned sequence of {', '.join(contigs)}"
             )
         by_track = find_track_calls(valid, suppress)
         calls = match_tracks(by_track, sites, within)
         fitted = fit_calls(
             calls,
-            stride=step,
+            stride=valid.stride,
             suppress=suppress,
             within=within,
             megabases=valid.megabases,
             fitted_on={
-                "contigs": list(chosen),
+                "contigs": list(contigs),
                 "promoters_sha256": checksum(promoters),
-                "method": method,
             },
-            method=method,
         )
         if fitted is None:
             correct = int((calls.gaps >= 0).sum())
             raise DataError(
-                f"{promoters}: of {len(calls.gaps):,} calls on {', '.join(chosen)}, {correct:,} are within "
+                f"{promoters}: of {len(calls.gaps):,} calls on {', '.join(contigs)}, {correct:,} are within "
                 f"{within} bp of a TSS; the map needs at least {LEAST} such calls, and {LEAST} others"
             )
         metrics: dict[str, Any] = {"valid": _average_precision(by_track, sites)}
         if test:
             log(f"measuring the calls on the test contigs {', '.join(test)}")
-            places = _scanned_places(test, held_out["test"], lengths, reference)
-            tested = _scan(model, reference, lengths, places, step, **computing)
+            tested = _scan(model, reference, lengths, test, stride, **computing)
             metrics["test"] = _test_metrics(tested, promoters, fitted)
-        elif not wanted:
+        else:
             log(
                 "no test contigs are known: the calls are measured on the validation contigs only"
             )
-    stored = (
-        read_mapping(model.path / METRICS) if (model.path / METRICS).is_file() else {}
-    )
+    stored = model.path / METRICS
+    others = read_mapping(stored) if stored.is_file() else {}
     with changed_file(model.path, FILE, output) as place:
         write_calibration(place, fitted, model.sha256)
-        write_json(place.with_name(METRICS), {**stored, "calls": metrics})
+        write_json(place.with_name(METRICS), {**others, "calls": metrics})
     log(
-        f"{output or model.path}: expected precision of {len(calls.gaps):,} calls on {', '.join(chosen)}"
+        f"{output or model.path}: expected precision of {len(calls.gaps):,} calls on {', '.join(contigs)}"
     )
-    if "precision" in metrics.get("test", {}):
-        log(f"test contigs {', '.join(test)}: {_test_text(metrics['test'])}")
     return fitted
 
 
 def _average_precision(
     calls: Mapping[Track, Points], sites: Mapping[Track, Integers]
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Return the average precision of calls within each of `DISTANCES`."""
-    return {
-        f"average_precision_within_{distance}_bp": match_tracks(
-            calls, sites, distance
-        ).curve.average_precision
-        for distance in DISTANCES
-    }
+    values = {}
+    for distance in DISTANCES:
+        curve = match_tracks(calls, sites, distance).curve
+        values[f"average_precision_within_{distance}_bp"] = curve.average_precision
+    return values
 
 
 def _test_metrics(scan: Scan, promoters: Path, fitted: CallPrecision) -> dict[str, Any]:
@@ -418,116 +404,72 @@ def _test_metrics(scan: Scan, promoters: Path, fitted: CallPrecision) -> dict[st
     calls = match_tracks(by_track, sites, fitted.within)
     threshold = fitted.best().score
     selected = calls.scores >= threshold
-    metrics: dict[str, Any] = _average_precision(by_track, sites)
-    metrics |= {
-        "tss": len(calls.site_blocks),
-        "n": int(selected.sum()),
-        "within_bp": fitted.within,
-    }
+    metrics = _average_precision(by_track, sites)
+    metrics["tss"] = len(calls.site_blocks)
+    metrics["n"] = int(selected.sum())
+    metrics["within_bp"] = fitted.within
     if selected.any():
         estimates = estimate_calls(calls, fitted(calls.scores), selected)
         for name, estimate in zip(
             ("expected_precision", "precision", "recall"), estimates, strict=True
         ):
-            metrics |= {
-                f"{name}{end}": value for end, value in zip(ENDS, estimate, strict=True)
-            }
-    return {
-        name: value
-        for name, value in {**metrics, "threshold": threshold}.items()
-        if value == value
-    }
+            for end, value in zip(ENDS, estimate, strict=True):
+                if not math.isnan(value):
+                    metrics[name + end] = value
+        log(
+            f"test contigs: {metrics['n']:,} calls, expected precision {estimates.expected.value:.3f}, "
+            f"realized {estimates.precision.value:.3f}, recall {estimates.recall.value:.3f}"
+        )
+    metrics["threshold"] = threshold
+    return metrics
 
 
-def _test_text(metrics: Mapping[str, Any]) -> str:
-    average = [
-        f"{metrics[f'average_precision_within_{bp}_bp']:.3f} within {bp} bp"
-        for bp in DISTANCES
-    ]
-    expected, realized, recall = (
-        metrics[name] for name in ("expected_precision", "precision", "recall")
-    )
-    return (
-        f"average precision {', '.join(average)}; {metrics['n']:,} calls, expected precision "
-        f"{expected:.3f}, realized {realized:.3f}, recall {recall:.3f}"
-    )
+def _held_out_regions(
+    model: ScanModel, lengths: Mapping[str, int], reference: Path
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the contigs and regions that the model's training held out for validation and for testing.
 
-
-def _held_out(model: ScanModel, reference: Path) -> dict[str, dict[str, Interval]]:
-    """Return the contigs and regions that the model's training held out, by split and name; none if this is
-    not recorded, or the genome lacks some."""
+    There are none if this is not recorded, or the genome lacks some.
+    """
     assert model.path is not None
     path = model.path / RECORD
     configuration = read_mapping(path).get("configuration") if path.is_file() else None
     if not isinstance(configuration, Mapping) or "genome" not in configuration:
-        return {"valid": {}, "test": {}}
-    lengths = scan_fasta(reference)
+        return (), ()
     try:
         genome = parse_config({"genome": configuration["genome"]}).genome
-        named = [
-            (one.kind, one.interval)
-            for one in find_named(genome, lengths, load_assembly(genome.assembly))
-        ]
+        named = find_named(genome, lengths, load_assembly(genome.assembly))
     except ConfigError as error:
         log(
             f"{reference}: the contigs held out of the model's training are not found: {error}"
         )
-        named = []
-    return {
-        split: {
-            one.contig
-            if len(one) == lengths[one.contig]
-            else format_named_region(one): one
-            for kind, one in named
-            if kind == split
-        }
-        for split in ("valid", "test")
-    }
-
-
-def _calibrated_on(model: ScanModel) -> tuple[str, ...]:
-    contigs = calibration_of(model).fitted_on.get("contigs")
-    if not isinstance(contigs, list):
-        raise UsageError(
-            f"{model.name}: its calibration lists no validation contigs; give them (--contig)"
-        )
-    return tuple(map(str, contigs))
-
-
-def _scanned_places(
-    names: Sequence[str],
-    held_out: Mapping[str, Interval],
-    lengths: Mapping[str, int],
-    reference: Path,
-) -> Places | None:
-    """Return the held-out regions if all of them, and nothing else, are named; else the named contigs."""
-    if not names or held_out.keys() != set(names):
-        return find_places(names, None, lengths, reference, names=None)
-    regions = (
-        (one.contig, Intervals(np.array([one.start]), np.array([one.end])))
-        for one in held_out.values()
-    )
-    return Places(Intervals.joined(regions), str)
+        return (), ()
+    names: dict[str, list[str]] = {"valid": [], "test": []}
+    for region in named:
+        if region.kind in names:
+            interval = region.interval
+            is_contig = len(interval) == lengths[interval.contig]
+            names[region.kind].append(
+                interval.contig if is_contig else format_named_region(interval)
+            )
+    return tuple(names["valid"]), tuple(names["test"])
 
 
 def _scan(
     model: ScanModel,
     reference: Path,
     lengths: Mapping[str, int],
-    places: Places | None,
-    stride: int,
+    contigs: Sequence[str],
+    stride: int | None,
     **computing: Any,
 ) -> Scan:
-    """Return the scored windows by track."""
-    selected = {
-        name: length
-        for name, length in lengths.items()
-        if places is None or places.on(name)
-    }
+    """Return the scored windows of contigs and regions by track."""
+    places = find_places(contigs, None, lengths, reference, names=None)
+    assert places is not None
+    selected = {name: length for name, length in lengths.items() if places.on(name)}
     warn_of_short_records([*selected.values()], model, 0.25, is_omitted=True)
-    step = stride if isinstance(model, LoadedPromoterModel) else None
     batches = scan_records(
-        reference, selected, model, stride=step, places=places, **computing
+        reference, selected, model, stride=stride, places=places, **computing
     )
     tracks: dict[Track, Points] = {}
     with ProgressBar("scoring", None, "scores") as bar:
@@ -536,4 +478,6 @@ def _scan(
             for strand, windows in scored_windows(record).items():
                 if len(windows.scores):
                     tracks[contig, strand] = windows
-    return Scan(tracks, stride)
+    if isinstance(model, LoadedPromoterModel):
+        return Scan(tracks, stride or STRIDE)
+    return Scan(tracks, model.settings.bin)

@@ -1,17 +1,15 @@
-"""How a variant changes what a chromatin or promoter model predicts.
+"""How a variant changes what a chromatin model, or a model of start sites, predicts.
 
-There is a class per kind of effect: changes of tracks, of the start sites around a variant, of TSS positions
-that are tested one window at a time, and of likelihoods (`scoring.masked_likelihood`). Each lists the inputs
-that a model needs for an allele, predicts them, compares the predictions, and formats the result.
-`score_alleles` uses them for a batch of alleles.
+There is a class per kind of effect: changes of tracks, of the start sites around a variant, and of likelihoods
+(`scoring.masked_likelihood`). Each lists the inputs that a model needs for an allele, predicts them, and makes the
+cells of a table, and of INFO, from the predictions. `scoring.variants` uses them for batches of alleles.
 
 Axes: N inputs, K bins, T tracks.
 """
 
 import re
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +17,8 @@ from numpy.typing import NDArray
 from bigbird_dna.errors import ModelError, UsageError, check_whole
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import (
-    OPPOSITE,
     Interval,
     Strand,
-    centered_tiles,
     fraction_n,
     reverse_complement,
     tss_position,
@@ -37,29 +33,21 @@ from bigbird_dna.genome.variants import (
 )
 from bigbird_dna.model.batching import centered_bins
 from bigbird_dna.model.chromatin import LoadedChromatinModel
-from bigbird_dna.model.model import LoadedModel, calibration_of, finish_of
-from bigbird_dna.model.promoter import LoadedPromoterModel
+from bigbird_dna.model.model import calibration_of, finish_of
 
 OFFSETS = 4
 """Number of window offsets over which effects on tracks and likelihoods are averaged."""
 
-STRIDE = 20
-"""Distance in bp between the tested TSS positions if none are given."""
-
 LOWEST = 1e-6
 """Probabilities are clipped to `LOWEST` … 1 − `LOWEST` before log-odds are computed."""
-
-NO_SITE = "NO_SITE"
-"""Note of an allele without a start site to score."""
 
 _RESERVED = re.compile(r'[\s;=,%"\\\x00-\x1f\x7f]')
 
 
 class InfoKey(NamedTuple):
-    """An INFO key as described in the VCF header, without the prefix."""
+    """An INFO key as described in the VCF header, without the prefix; it has one value per ALT."""
 
     name: str
-    number: str
     kind: str
     text: str
 
@@ -73,74 +61,6 @@ class Inputs(NamedTuple):
     notes: tuple[str, ...]
     texts: Sequence[Any] | None = None
     about: Any = None
-
-
-class Effects(Protocol):
-    """One kind of effect."""
-
-    notes: Mapping[str, str]
-    """Meanings of the notes of this kind, in addition to those in `Note`."""
-
-    @property
-    def columns(self) -> Sequence[str]:
-        """Columns of a table, after those that identify the allele."""
-
-    @property
-    def keys(self) -> Sequence[InfoKey]:
-        """INFO keys, in addition to the notes."""
-
-    def inputs(self, change: Change, reference: Reference, max_n: float) -> Inputs:
-        """Return what the model reads for an allele in normal form."""
-
-    def predict(self, texts: Sequence[Any]) -> NDArray[np.float32]:
-        """Return the predictions (N, …) of inputs; `ModelError` if they are impossible."""
-
-    def effect(self, about: Any, values: NDArray[np.float32]) -> Any:
-        """Return the effect of an allele, with its `delta`, from the predictions of its inputs."""
-
-    def row(self, effect: Any) -> Sequence[str]:
-        """Return the fields of `columns`."""
-
-    def info(self, effect: Any) -> Sequence[str]:
-        """Return the values of `keys`."""
-
-
-class ScoredAllele(NamedTuple):
-    """The effect of an allele, None if it was not scored, and its notes."""
-
-    notes: tuple[str, ...]
-    effect: Any = None
-
-
-def score_alleles(
-    changes: Sequence[Change | Note],
-    reference: Reference,
-    effects: Effects,
-    max_n: float,
-) -> list[ScoredAllele]:
-    """Return the effects of alleles, given in normal form or by the reason why they have none.
-
-    All inputs are predicted together, each once. Alleles with a larger fraction of N in a window than `max_n`
-    are not scored (bases beyond the contig are N).
-    """
-    rows: dict[Any, int] = {}  # input → its row among the predictions
-    alleles = []
-    for change in changes:
-        if isinstance(change, Note):
-            inputs = Inputs((change,))
-        else:
-            inputs = effects.inputs(change, reference, max_n)
-        own = [rows.setdefault(text, len(rows)) for text in inputs.texts or ()]
-        alleles.append((inputs, own))
-
-    values = effects.predict(list(rows)) if rows else np.empty(0, np.float32)
-    scored = []
-    for inputs, own in alleles:
-        effect = None
-        if inputs.texts is not None:
-            effect = effects.effect(inputs.about, values[own])
-        scored.append(ScoredAllele(inputs.notes, effect))
-    return scored
 
 
 def check_probabilities(values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -159,15 +79,6 @@ def check_offsets(count: int) -> None:
         raise UsageError(f"offsets {count}: must be from 1 to {OFFSET_SPAN + 1}")
 
 
-def refuse(model: LoadedModel, kind: str, options: Mapping[str, object]) -> None:
-    """Raise `UsageError` for an option that is given, but does not apply to this kind of model."""
-    for name, value in options.items():
-        if value is not None:
-            raise UsageError(
-                f"{name} {value}: does not apply to {model.name}, which is {kind}"
-            )
-
-
 def decimal(value: float) -> str:
     """Format a value of an effect with six significant digits."""
     return f"{value + 0.0:.6g}"  # no -0
@@ -176,29 +87,14 @@ def decimal(value: float) -> str:
 # Changes of the probabilities of tracks.
 
 
-class TrackEffect(NamedTuple):
-    """Changes of the probability and of its natural log-odds, and the reference's probability, each (T,)."""
-
-    delta: NDArray[np.float64]
-    log_odds: NDArray[np.float64]
-    ref: NDArray[np.float64]
-
-    @property
-    def largest(self) -> int:
-        """Index of the track with the largest absolute change; ties go to the first track."""
-        return int(np.abs(self.delta).argmax())
-
-
 class TrackEffects:
     """Changes of the tracks of a chromatin model, in the bin at the center of its window.
 
     The probability of a track for an allele is the mean over both strands and several offsets of the window,
-    so that positions of token boundaries do not appear as effects. The largest change is reported;
-    `per_track` adds the values of every track, `top` the probabilities of the tracks with the largest
-    changes. An allele is not scored if any window of it or of the reference is not.
+    so that positions of token boundaries do not appear as effects. The largest change is reported, and the
+    values of each track that was chosen by name. An allele is not scored if any window of it or of the reference
+    is not.
     """
-
-    notes: Mapping[str, str] = {}
 
     def __init__(
         self,
@@ -207,7 +103,6 @@ class TrackEffects:
         offsets: int = OFFSETS,
         *,
         calibrated: bool = False,
-        top: int = 0,
         batch_size: int = 32,
         device: str = "auto",
     ) -> None:
@@ -223,14 +118,31 @@ class TrackEffects:
         self.outputs = model.columns(tracks)
         self.names = [model.tracks[column].name for column in self.outputs]
         self.per_track = tracks is not None
-        self.top = top
         self.finish = calibration_of(model).only(self.outputs) if calibrated else None
-        opposites = model.settings.opposites
         self.reverse_outputs = self.outputs
-        if opposites is not None:
+        if (opposites := model.settings.opposites) is not None:
             self.reverse_outputs = [opposites[column] for column in self.outputs]
         self.computing: dict[str, Any] = {"batch_size": batch_size, "device": device}
-        self._escaped = [escape(name) for name in self.names]
+
+        # With several tracks, the values of each are joined by & in INFO.
+        self.columns = ["max_delta", "max_track"]
+        change = "change of probability, ALT minus REF"
+        count = len(self.names)
+        self.info_keys = [
+            InfoKey("MAX", "Float", f"Largest {change}, of {count} tracks"),
+            InfoKey("MAXTRACK", "String", f"Track with the largest change, of {count}"),
+        ]
+        if self.per_track:
+            for name in self.names:
+                self.columns += [f"{name}:delta", f"{name}:logodds"]
+            kind = "Float" if count == 1 else "String"
+            names = ",".join(map(escape, self.names))
+            order = f"joined by &, for the tracks {names}"
+            averaged = "mean over both strands and the windows' offsets"
+            delta = f"Change of probability, ALT minus REF, {averaged}: {order}"
+            log_odds = f"Change of the natural log-odds, ALT minus REF: {order}"
+            self.info_keys.append(InfoKey("DELTA", kind, delta))
+            self.info_keys.append(InfoKey("LOGODDS", kind, log_odds))
 
     def inputs(self, change: Change, reference: Reference, max_n: float) -> Inputs:
         """Return the windows of REF, then of ALT, by offset, each on both strands."""
@@ -251,87 +163,36 @@ class TrackEffects:
             self.model.window_probabilities(texts, both_strands=False, **self.computing)
         )
 
-    def effect(self, _about: object, values: NDArray[np.float32]) -> TrackEffect:
-        """Compare the means over offsets and strands."""
+    def row(self, _about: object, values: NDArray[np.float32]) -> list[Any]:
+        """Return the cells of `columns`: changes of the means over offsets and strands.
+
+        Of tracks with equal changes, the first is that with the largest.
+        """
         bins = values[:, 0].reshape(2, -1, 2, values.shape[2])  # allele, offset, strand
         forward = bins[:, :, 0][..., self.outputs]
         reverse = bins[:, :, 1][..., self.reverse_outputs]
         windows = np.stack([forward, reverse], axis=2)
-        count = 2 * len(self.offsets)
-        windows = windows.reshape(2, count, len(self.outputs))
+        windows = windows.reshape(2, 2 * len(self.offsets), len(self.outputs))
         ref = windows[0].mean(axis=0, dtype=np.float64)
         alt = windows[1].mean(axis=0, dtype=np.float64)
         if self.finish is not None:
             ref = self.finish(ref).astype(np.float64)
             alt = self.finish(alt).astype(np.float64)
-        return TrackEffect(alt - ref, _log_odds(alt) - _log_odds(ref), ref)
-
-    @property
-    def columns(self) -> Sequence[str]:
-        """Columns of a table; with `per_track`, each track adds `TRACK:delta` and `TRACK:logodds`."""
-        columns = ["max_delta", "max_track"]
+        delta = alt - ref
+        largest = int(np.abs(delta).argmax())
+        row = [float(delta[largest]), self.names[largest]]
         if self.per_track:
-            for name in self.names:
-                columns += [f"{name}:delta", f"{name}:logodds"]
-        if self.top:
-            columns.append("top")
-        return columns
-
-    @property
-    def keys(self) -> Sequence[InfoKey]:
-        """INFO keys with one value per ALT; in DELTA and LOGODDS, those of several tracks are joined by &."""
-        number = len(self.names)
-        change = "change of probability, ALT minus REF"
-        keys = [
-            InfoKey("MAX", "A", "Float", f"Largest {change}, of {number} tracks"),
-            InfoKey(
-                "MAXTRACK", "A", "String", f"Track with the largest change, of {number}"
-            ),
-        ]
-        if self.per_track:
-            kind = "Float" if number == 1 else "String"
-            order = f"joined by &, for the tracks {','.join(self._escaped)}"
-            averaged = "mean over both strands and the windows' offsets"
-            delta = f"Change of probability, ALT minus REF, {averaged}: {order}"
-            log_odds = f"Change of the natural log-odds, ALT minus REF: {order}"
-            keys.append(InfoKey("DELTA", "A", kind, delta))
-            keys.append(InfoKey("LOGODDS", "A", kind, log_odds))
-        if self.top:
-            text = f"TRACK:REF:ALT, probabilities of the {self.top} tracks with the largest changes, joined by &"
-            keys.append(InfoKey("TOP", "A", "String", text))
-        return keys
-
-    def row(self, effect: TrackEffect) -> list[str]:
-        """Return the largest change and its track, then the changes of each track."""
-        largest = effect.largest
-        row = [decimal(effect.delta[largest]), self.names[largest]]
-        if self.per_track:
-            both = np.stack([effect.delta, effect.log_odds], axis=1)
-            row += [decimal(value) for value in both.ravel().tolist()]
-        if self.top:
-            row.append(self._top(effect))
+            log_odds = _log_odds(alt) - _log_odds(ref)
+            row += np.stack([delta, log_odds], axis=1).ravel().tolist()
         return row
 
-    def info(self, effect: TrackEffect) -> list[str]:
-        """Return the largest change and its track, then the changes and log-odds changes of all tracks."""
-        largest = effect.largest
-        info = [decimal(effect.delta[largest]), self._escaped[largest]]
+    def info(self, row: Sequence[Any]) -> list[str]:
+        """Return the values of `info_keys` for the cells of a row."""
+        info = [decimal(row[0]), escape(row[1])]
         if self.per_track:
-            for values in (effect.delta, effect.log_odds):
-                info.append("&".join(decimal(value) for value in values.tolist()))
-        if self.top:
-            info.append(self._top(effect))
+            info.append("&".join(map(decimal, row[2::2])))
+            info.append("&".join(map(decimal, row[3::2])))
         return info
-
-    def _top(self, effect: TrackEffect) -> str:
-        """The tracks with the largest changes; ties go to the first track."""
-        order = np.argsort(-np.abs(effect.delta), kind="stable")[: self.top]
-        parts = []
-        for track in order.tolist():
-            ref = effect.ref[track]
-            name = self._escaped[track].replace("&", "%26").replace(":", "%3A")
-            parts.append(f"{name}:{decimal(ref)}:{decimal(ref + effect.delta[track])}")
-        return "&".join(parts)
 
 
 def _log_odds(probability: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -349,215 +210,17 @@ def escape(name: str) -> str:
     )
 
 
-# Changes of the score of TSS positions.
-
-
-class TssSites:
-    """TSS positions to test, by contig name of the reference."""
-
-    def __init__(self, sites: Mapping[str, Iterable[tuple[int, Strand]]]) -> None:
-        self._sorted = {contig: sorted(set(places)) for contig, places in sites.items()}
-
-    def __len__(self) -> int:
-        return sum(map(len, self._sorted.values()))
-
-    def within(self, contig: str, start: int, end: int) -> list[tuple[int, Strand]]:
-        """Return the positions from `start` to `end` (exclusive), ascending."""
-        places = self._sorted.get(contig, [])
-        return places[bisect_left(places, (start, "")) : bisect_left(places, (end, ""))]
+# Changes of all start sites in the window around a variant.
 
 
 class SiteEffect(NamedTuple):
-    """The TSS position with the largest change; `position` is 0-based, in the reference."""
+    """The start site with the largest change; `position` is 0-based, in the reference."""
 
     position: int
     strand: Strand
     ref: float
     alt: float
-    sums: tuple[float, float] = (0.0, 0.0)  # of the changes of all bins, on + and -
-    bin: int = 0  # number of the bin with the largest change
-
-    @property
-    def delta(self) -> float:
-        """Score of the alternative allele minus score of the reference."""
-        return self.alt - self.ref
-
-
-_AT = "at the TSS position with the largest change either way"
-SITE_KEYS = (
-    InfoKey("PROMOTER_REF", "A", "Float", f"Promoter score of the reference {_AT}"),
-    InfoKey("PROMOTER_ALT", "A", "Float", f"Promoter score with ALT in place {_AT}"),
-    InfoKey(
-        "PROMOTER_DELTA",
-        "A",
-        "Float",
-        f"Change of the promoter score, ALT minus REF, {_AT}",
-    ),
-    InfoKey(
-        "PROMOTER_SITE", "A", "Integer", "This TSS position in the reference, 1-based"
-    ),
-    InfoKey("PROMOTER_STRAND", "A", "String", "Strand of this TSS, + or -"),
-)
-SITE_COLUMNS = ("ref_score", "alt_score", "delta", "site", "strand")
-
-
-def _site_row(effect: SiteEffect) -> list[str]:
-    scores = [decimal(value) for value in (effect.ref, effect.alt, effect.delta)]
-    return [*scores, str(effect.position + 1), effect.strand]
-
-
-def _largest(sites: Iterable[SiteEffect]) -> SiteEffect:
-    """Return the site with the largest change; ties go to the leftmost, then to the forward strand."""
-    return min(sites, key=lambda site: (-abs(site.delta), site.position, site.strand))
-
-
-class SiteEffects:
-    """Changes of the score of a promoter model at the TSS positions around a variant.
-
-    A site is a TSS position on a strand whose window, of `upstream` bp before it and `downstream` bp from it
-    on, covers a changed base. The reference's window is compared with the one around the same base once ALT
-    is in place. Sites are either given, or placed every `stride` bp from the changed bases to both sides: the
-    sites of a variant then do not depend on its coordinates, and the reverse variant has the opposite effect.
-    A site is skipped if one of its two windows has too many N.
-    """
-
-    notes: Mapping[str, str] = {NO_SITE: "no site's window covers a changed base"}
-    columns = SITE_COLUMNS
-    keys = SITE_KEYS
-
-    def __init__(
-        self,
-        model: LoadedPromoterModel,
-        stride: int = STRIDE,
-        sites: TssSites | None = None,
-        *,
-        calibrated: bool = False,
-        prior: float | None = None,
-        batch_size: int = 32,
-        device: str = "auto",
-    ) -> None:
-        self.model = model
-        self.upstream = model.settings.upstream
-        self.downstream = model.settings.downstream
-        self.stride = stride
-        self.sites = sites
-        self.finish = finish_of(model, calibrated, prior)
-        self.computing: dict[str, Any] = {"batch_size": batch_size, "device": device}
-
-    def inputs(self, change: Change, reference: Reference, max_n: float) -> Inputs:
-        """Return the windows of REF and ALT of each site on both contigs, in transcription order."""
-        contig, start, ref, alt = change
-        size = self.upstream + self.downstream
-        if max(len(ref), len(alt)) > size:
-            return Inputs((Note.TOO_LONG,))
-        end = start + len(ref)
-        length = reference.contigs[contig]
-        left = reference.fetch(Interval(contig, start - size, start))
-        right = reference.fetch(Interval(contig, end, end + size))
-        ref_text = left + ref + right
-        alt_text = left + alt + right
-        alt_length = length - len(ref) + len(alt)
-
-        edge: tuple[str, ...] = ()
-        sites: list[tuple[int, Strand]] = []
-        texts: list[str] = []
-        no_site = True
-        for ref_at, alt_at, strand in self._sites(change, size):
-            on_ref = 0 <= start + ref_at < length
-            if not on_ref or not 0 <= start + alt_at < alt_length:
-                continue
-            no_site = False
-            before, after = self._reach(strand)
-            if (
-                not before <= start + ref_at <= length - after
-                or not before <= start + alt_at <= alt_length - after
-            ):
-                edge = (Note.CONTIG_EDGE,)
-            first = ref_text[size + ref_at - before : size + ref_at + after]
-            second = alt_text[size + alt_at - before : size + alt_at + after]
-            if max(fraction_n(first), fraction_n(second)) > max_n:
-                continue
-            if strand == "-":
-                first, second = reverse_complement(first), reverse_complement(second)
-            sites.append((start + ref_at, strand))
-            texts += [first, second]
-        if no_site:
-            return Inputs((NO_SITE,))
-        if not sites:
-            return Inputs((Note.TOO_MANY_N, *edge))
-        return Inputs(edge, texts, sites)
-
-    def predict(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the scores (N,) of windows."""
-        values = self.model.window_probabilities(texts, **self.computing)
-        return check_probabilities(
-            values if self.finish is None else self.finish(values)
-        )
-
-    def effect(
-        self, sites: list[tuple[int, Strand]], values: NDArray[np.float32]
-    ) -> SiteEffect:
-        """Return the largest change."""
-        scores = values.reshape(-1, 2).tolist()
-        return _largest(
-            SiteEffect(position, strand, ref, alt)
-            for (position, strand), (ref, alt) in zip(sites, scores, strict=True)
-        )
-
-    def row(self, effect: SiteEffect) -> list[str]:
-        """Return scores, change, 1-based position and strand of the site."""
-        return _site_row(effect)
-
-    info = row
-
-    def _reach(self, strand: Strand) -> tuple[int, int]:
-        """Extent in bp of a window left of its TSS, and from the TSS to the right, on the forward strand."""
-        if strand == "+":
-            return self.upstream, self.downstream
-        return self.downstream - 1, self.upstream + 1
-
-    def _sites(self, change: Change, size: int) -> Iterator[tuple[int, int, Strand]]:
-        """Yield the sites whose window covers a changed base.
-
-        A site is its place in the reference and in the alternative contig, from the change's start on, and
-        its strand.
-        """
-        ref, alt = len(change.ref), len(change.alt)
-        if self.sites is not None:
-            begin, end = change.start - size, change.start + ref + size
-            for position, strand in self.sites.within(change.contig, begin, end):
-                at = position - change.start
-                left, right = self._reach(strand)
-                if -right < at < ref + left:
-                    yield at, moved(at, strand, ref, alt), strand
-            return
-        for strand in OPPOSITE:
-            left, right = self._reach(strand)
-            for at in range(-1, -right, -self.stride):
-                yield at, at, strand
-            for at in range(0, left, self.stride):
-                yield ref + at, alt + at, strand
-            for at in centered_tiles(max(ref, alt), 1, self.stride):
-                there = moved(at, strand, max(ref, alt), min(ref, alt))
-                yield (at, there, strand) if ref >= alt else (there, at, strand)
-
-
-def moved(place: int, strand: Strand, before: int, after: int) -> int:
-    """Return the new position of a base when the `before` bases from 0 on are replaced by `after` bases.
-
-    A replaced base keeps its distance, in transcription order, from the first replaced base. If the
-    replacement is too short, the result is its last base, or the next base downstream if it is empty.
-    """
-    if place < 0:
-        return place
-    if place >= before:
-        return place + after - before
-    if strand == "+":
-        return min(place, max(after - 1, 0))
-    return max(place + after - before, 0 if after else -1)
-
-
-# Changes of all start sites in the window around a variant.
+    bin: int  # number of the bin
 
 
 class AlleleBins(NamedTuple):
@@ -569,6 +232,9 @@ class AlleleBins(NamedTuple):
     sites: list[tuple[int, Strand, int]]  # position in the reference, strand, bin
 
 
+_AT = "at the TSS position with the largest change either way"
+
+
 class StartSiteEffects:
     """Changes of the bins of a chromatin model whose tracks are the start sites on both strands.
 
@@ -576,25 +242,37 @@ class StartSiteEffects:
     distance from the variant when ALT is in place: left of the variant, both windows begin at the same base;
     right of it, they end at the same base. Bases that do not change are therefore at the same place in both
     windows, and the longer allele is at the center of its window. An insertion or deletion extends from the
-    leftmost to the rightmost position at which it can be written. If `sites` are given, only the bins that
-    contain one can be the largest change.
+    leftmost to the rightmost position at which it can be written.
     """
 
-    notes: Mapping[str, str] = {
-        NO_SITE: "no start site, or no bin on the contig, is scored"
-    }
-    columns = (*SITE_COLUMNS, "sum_plus", "sum_minus")
-    keys = (
-        *SITE_KEYS,
+    columns = (
+        "ref_score",
+        "alt_score",
+        "delta",
+        "site",
+        "strand",
+        "sum_plus",
+        "sum_minus",
+    )
+    info_keys = (
+        InfoKey("PROMOTER_REF", "Float", f"Promoter score of the reference {_AT}"),
+        InfoKey("PROMOTER_ALT", "Float", f"Promoter score with ALT in place {_AT}"),
+        InfoKey(
+            "PROMOTER_DELTA",
+            "Float",
+            f"Change of the promoter score, ALT minus REF, {_AT}",
+        ),
+        InfoKey(
+            "PROMOTER_SITE", "Integer", "This TSS position in the reference, 1-based"
+        ),
+        InfoKey("PROMOTER_STRAND", "String", "Strand of this TSS, + or -"),
         InfoKey(
             "PROMOTER_SUM_PLUS",
-            "A",
             "Float",
             "Sum of the changes of all bins around ALT on +",
         ),
         InfoKey(
             "PROMOTER_SUM_MINUS",
-            "A",
             "Float",
             "Sum of the changes of all bins around ALT on -",
         ),
@@ -603,7 +281,6 @@ class StartSiteEffects:
     def __init__(
         self,
         model: LoadedChromatinModel,
-        sites: TssSites | None = None,
         *,
         calibrated: bool = False,
         batch_size: int = 32,
@@ -615,7 +292,6 @@ class StartSiteEffects:
         self.center = model.scored_center
         self.count = model.bins_together(self.center)
         self.tracks = model.tss_columns
-        self.sites = sites
         self.finish = finish_of(model, calibrated)
         self.computing: dict[str, Any] = {"batch_size": batch_size, "device": device}
 
@@ -652,32 +328,17 @@ class StartSiteEffects:
         begins = centered_bins(self.window, self.size, self.count) - left
         on_contig = start + begins >= 0
         on_contig &= begins + self.size - longer <= length - end
-        sites = [
-            site
-            for site in self._sites(contig, start, len(alleles[0]), longer, begins)
-            if on_contig[site[2]]
-        ]
+        sites = []
+        half = self.size // 2
+        for number in np.flatnonzero(on_contig).tolist():
+            begin = int(begins[number])
+            for strand in self.tracks:
+                center = tss_position(begin, begin + self.size, strand, half)
+                position = start + moved(center, strand, longer, len(alleles[0]))
+                sites.append((position, strand, number))
         if not sites:
-            return Inputs((NO_SITE, *edge))
+            return Inputs((Note.NO_SITE, *edge))
         return Inputs(edge, texts, AlleleBins(begins, longer, on_contig, sites))
-
-    def _sites(
-        self, contig: str, start: int, ref: int, longer: int, begins: NDArray[np.int64]
-    ) -> Iterator[tuple[int, Strand, int]]:
-        """Yield position in the reference, strand and bin of the start sites around an allele."""
-        if self.sites is None:
-            half = self.size // 2
-            for number, begin in enumerate(begins.tolist()):
-                for strand in self.tracks:
-                    center = tss_position(begin, begin + self.size, strand, half)
-                    yield start + moved(center, strand, longer, ref), strand, number
-            return
-        last = start + ref + self.window
-        for position, strand in self.sites.within(contig, start - self.window, last):
-            at = moved(position - start, strand, ref, longer)
-            number = (at - int(begins[0])) // self.size
-            if 0 <= number < self.count:
-                yield position, strand, number
 
     def predict(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the probabilities (N, K, T) of the bins of windows, means over both strands."""
@@ -688,16 +349,38 @@ class StartSiteEffects:
             values if self.finish is None else self.finish(values)
         )
 
-    def effect(self, bins: AlleleBins, values: NDArray[np.float32]) -> SiteEffect:
-        """Return the largest change of a bin, and the sums of all changes."""
+    def row(self, bins: AlleleBins, values: NDArray[np.float32]) -> list[Any]:
+        """Return the cells of `columns`; the position of the site is 1-based."""
+        site = self.largest(bins, values)
         ref, alt = self.compared(bins, values)
-        changes = (alt - ref)[bins.on_contig].sum(0).tolist()
-        sums = changes[self.tracks["+"]], changes[self.tracks["-"]]
+        sums = (alt - ref)[bins.on_contig].sum(0).tolist()
+        return [
+            site.ref,
+            site.alt,
+            site.alt - site.ref,
+            site.position + 1,
+            site.strand,
+            sums[self.tracks["+"]],
+            sums[self.tracks["-"]],
+        ]
+
+    def info(self, row: Sequence[Any]) -> list[str]:
+        """Return the values of `info_keys` for the cells of a row."""
+        return [decimal(cell) if isinstance(cell, float) else str(cell) for cell in row]
+
+    def largest(self, bins: AlleleBins, values: NDArray[np.float32]) -> SiteEffect:
+        """Return the site with the largest change; ties go to the leftmost, then to the forward strand."""
+        ref, alt = self.compared(bins, values)
         sites = []
         for position, strand, number in bins.sites:
             at = number, self.tracks[strand]
-            sites.append(SiteEffect(position, strand, ref[at], alt[at], sums, number))
-        return _largest(sites)
+            sites.append(
+                SiteEffect(position, strand, float(ref[at]), float(alt[at]), number)
+            )
+        return min(
+            sites,
+            key=lambda site: (-abs(site.alt - site.ref), site.position, site.strand),
+        )
 
     def compared(
         self, bins: AlleleBins, values: NDArray[np.float32]
@@ -716,12 +399,6 @@ class StartSiteEffects:
             begin += allele - bins.longer  # at the same distance from the allele's end
         return tss_position(begin, begin + self.size, effect.strand, self.size // 2)
 
-    def row(self, effect: SiteEffect) -> list[str]:
-        """Return scores, change, 1-based position and strand of the site, and the sums on + and -."""
-        return [*_site_row(effect), *map(decimal, effect.sums)]
-
-    info = row
-
 
 def extended(change: Change, reference: Reference) -> Change:
     """Return a change in normal form with all bases over which an insertion or deletion can be moved."""
@@ -730,3 +407,18 @@ def extended(change: Change, reference: Reference) -> Change:
     shift = right_shift(change, reference)
     behind = reference.fetch(Interval(contig, end, end + shift))
     return Change(contig, start, ref + behind, alt + behind)
+
+
+def moved(place: int, strand: Strand, before: int, after: int) -> int:
+    """Return the new position of a base when the `before` bases from 0 on are replaced by `after` bases.
+
+    A replaced base keeps its distance, in transcription order, from the first replaced base. If the
+    replacement is too short, the result is its last base, or the next base downstream if it is empty.
+    """
+    if place < 0:
+        return place
+    if place >= before:
+        return place + after - before
+    if strand == "+":
+        return min(place, max(after - 1, 0))
+    return max(place + after - before, 0 if after else -1)

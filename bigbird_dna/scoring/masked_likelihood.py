@@ -1,7 +1,7 @@
 """Likelihoods of variants under a masked-token model, without training on effects ("zero-shot").
 
 The value of an allele is ln p(ALT | context) − ln p(REF | context), in natural logarithms. Both haplotypes
-are cut at the same genome positions, `context` bp around the change, and tokenized as a whole, as in
+are cut at the same genome positions, 100 bp around the change, and tokenized as a whole, as in
 training. Tokens that the two have in common at either end are visible. The other tokens are masked together,
 and
 
@@ -23,7 +23,7 @@ and splice sites from synonymous changes better than predicting tokens from left
 Shapes: W windows of an allele (offsets x strands), N inputs, M masked tokens, V vocabulary.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +31,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bigbird_dna.errors import ModelError, UsageError, check_whole
+from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.genome.variants import (
@@ -55,7 +55,7 @@ from bigbird_dna.scoring.effects import (
 from bigbird_dna.tokens.interface import Tokenizer, require_dna
 
 CONTEXT = 100
-"""Default number of bp on both sides of a change."""
+"""Number of bp on both sides of a change."""
 
 _ROUNDING = 1e-3  # of a probability of 1, in any precision
 Tokens = tuple[int, ...]
@@ -68,14 +68,12 @@ class MaskedHaplotype(NamedTuple):
     hidden: Tokens
     after: Tokens
 
-    @property
-    def visible(self) -> tuple[Tokens, int, Tokens]:
-        """What determines the model's input: the visible tokens, and the number of masked ones."""
-        return self.before, len(self.hidden), self.after
-
 
 def haplotype_windows(
-    change: Change, reference: Reference, context: int, offsets: Sequence[int]
+    change: Change,
+    reference: Reference,
+    offsets: Sequence[int],
+    context: int = CONTEXT,
 ) -> AlleleWindows:
     """Return windows with each allele, from `context + offset` bp before to `context − offset` bp after it.
 
@@ -150,33 +148,33 @@ def masked_log_likelihoods(
 
     # numbers of the inputs by what the network sees
     groups: dict[tuple[Tokens, int, Tokens], list[int]] = {}
-    for number, masked in enumerate(inputs):
-        if masked.hidden:
-            groups.setdefault(masked.visible, []).append(number)
-    keys = list(groups)
-    most = max(map(len, groups.values()), default=0)
+    for number, (before, hidden, after) in enumerate(inputs):
+        if hidden:
+            groups.setdefault((before, len(hidden), after), []).append(number)
+    visible = list(groups)
+    members = list(groups.values())
+    most = max(map(len, members), default=0)
     rows = []
-    for before, count, after in keys:
+    for before, count, after in visible:
         ids = [*before, *[tokenizer.mask_id] * count, *after]
         rows.append(np.array([tokenizer.cls_id, *ids, tokenizer.sep_id], np.int32))
-    base_ids = torch.from_numpy(np.array(tokenizer.base_ids, np.int64)).to(torch_device)
+    base_ids = torch.tensor(tokenizer.base_ids, device=torch_device)
 
-    def run(ids: Tensor, lengths: Tensor, chosen: NDArray[np.intp]) -> Tensor:
+    def run(ids: Tensor, lengths: Tensor, batch: NDArray[np.intp]) -> Tensor:
         positions, counts = [], []
-        for row, number in enumerate(chosen.tolist()):
-            before, count, _ = keys[number]
+        for row, number in enumerate(batch.tolist()):
+            before, count, _ = visible[number]
             first = row * ids.shape[1] + 1 + len(before)
             positions.append(torch.arange(first, first + count, device="cpu"))
             counts.append(count)
-        at = torch.cat(positions).to(ids.device)
-        logits: Tensor = network(ids, lengths, None, at).tokens.float()  # (M, V)
+        masked = torch.cat(positions).to(ids.device)
+        logits: Tensor = network(ids, lengths, None, masked).tokens.float()  # (M, V)
         logits = logits - logits[:, base_ids].logsumexp(1, keepdim=True)
-        sums = torch.zeros((len(chosen), most), device=ids.device)
+        sums = torch.zeros((len(batch), most), device=ids.device)
         for row, scores in enumerate(torch.split(logits, counts)):
-            members = groups[keys[int(chosen[row])]]
-            hidden = [inputs[number].hidden for number in members]
+            hidden = [inputs[number].hidden for number in members[batch[row]]]
             tokens = torch.tensor(hidden, device=ids.device)
-            sums[row, : len(members)] = scores.gather(1, tokens.T).sum(0)
+            sums[row, : len(hidden)] = scores.gather(1, tokens.T).sum(0)
         return sums
 
     values = run_rows(
@@ -189,37 +187,26 @@ def masked_log_likelihoods(
         empty=(most,),
     )
     result = np.zeros(len(inputs), np.float32)
-    for numbers, sums in zip(groups.values(), values, strict=True):
+    for numbers, sums in zip(members, values, strict=True):
         result[numbers] = sums[: len(numbers)]
     return result
-
-
-class LikelihoodEffect(NamedTuple):
-    """The log-ratio of the likelihoods of ALT and REF, and its standard deviation over windows."""
-
-    delta: float
-    spread: float
 
 
 class LikelihoodEffects:
     """Log-ratios of the likelihoods of ALT and REF under a masked-token model; see the module.
 
-    `context` is the number of bp on both sides of a change, `offsets` the number of windows, on both strands
-    each.
+    `offsets` is the number of windows, on both strands each.
     """
 
-    notes: Mapping[str, str] = {}
     columns = ("log_ratio", "spread")
-    keys = (
+    info_keys = (
         InfoKey(
             "LOGRATIO",
-            "A",
             "Float",
             "Natural log-likelihood of ALT minus that of REF, given the context",
         ),
         InfoKey(
             "SPREAD",
-            "A",
             "Float",
             "Standard deviation of LOGRATIO over both strands and all offsets",
         ),
@@ -229,36 +216,28 @@ class LikelihoodEffects:
         self,
         model: LoadedModel,
         offsets: int = OFFSETS,
-        context: int = CONTEXT,
         *,
         batch_size: int = 32,
         device: str = "auto",
     ) -> None:
-        """`UsageError`: offsets or context are out of range; `ModelError` as in `check_masked`."""
-        check_masked(model)
+        """`UsageError`: offsets are out of range; `ModelError`: not a masked-token model of DNA."""
+        if model.config.causal:
+            raise ModelError(
+                f"{model.name}: a causal model reads from left to right only; a masked-token model is needed"
+            )
+        require_dna(model.tokenizer)
         check_offsets(offsets)
-        check_whole("context", context)
         self.model = model
-        self.context = context
         self.offsets = window_offsets(offsets)
         self.room = model.config.max_length - 2  # without [CLS] and [SEP]
-        longest = int(model.tokenizer.piece_lengths.max())
-        self.most_bases = self.room * longest
-        if not self.offsets[-1] < context:
-            raise UsageError(
-                f"context {context}: must be more than {self.offsets[-1]} bp with {offsets} offsets"
-            )
-        if context > model.config.max_length * longest:
-            raise UsageError(
-                f"context {context}: more than {model.name} reads, {model.config.max_length:,} tokens"
-            )
+        self.most_bases = self.room * int(model.tokenizer.piece_lengths.max())
         self.computing: dict[str, Any] = {"batch_size": batch_size, "device": device}
 
     def inputs(self, change: Change, reference: Reference, max_n: float) -> Inputs:
         """Return the masked haplotypes of REF, then of ALT, by offset and strand."""
         if max(len(change.ref), len(change.alt)) > self.most_bases:
             return Inputs((Note.TOO_LONG,))
-        windows = haplotype_windows(change, reference, self.context, self.offsets)
+        windows = haplotype_windows(change, reference, self.offsets)
         edge = (Note.CONTIG_EDGE,) if windows.reaches_beyond else ()
         if windows.largest_n_fraction > max_n:
             return Inputs((Note.TOO_MANY_N, *edge))
@@ -282,29 +261,13 @@ class LikelihoodEffects:
             )
         return values
 
-    def effect(self, _about: object, values: NDArray[np.float32]) -> LikelihoodEffect:
-        """Return mean and standard deviation over windows."""
+    def row(self, _about: object, values: NDArray[np.float32]) -> list[float]:
+        """Return mean and standard deviation over windows of the log-ratio."""
         ref, alt = values.astype(np.float64).reshape(2, -1)
-        ratios = np.sort(
-            alt - ref
-        )  # sums of another order would have other last digits
-        return LikelihoodEffect(float(ratios.mean()), float(ratios.std()))
+        # Sums of another order would have other last digits.
+        ratios = np.sort(alt - ref)
+        return [float(ratios.mean()), float(ratios.std())]
 
-    def row(self, effect: LikelihoodEffect) -> list[str]:
-        """Return the log-ratio and its spread."""
-        return [decimal(effect.delta), decimal(effect.spread)]
-
-    info = row
-
-
-def check_masked(model: LoadedModel) -> None:
-    """Raise `ModelError` unless the model is a pretrained masked-token model of DNA."""
-    if model.task != "pretraining":
-        raise ModelError(
-            f"{model.name}: needs a pretrained model, found a {model.task} model"
-        )
-    if model.config.causal:
-        raise ModelError(
-            f"{model.name}: a causal model reads from left to right only; a masked-token model is needed"
-        )
-    require_dna(model.tokenizer)
+    def info(self, row: Sequence[float]) -> list[str]:
+        """Return the values of `info_keys` for the cells of a row."""
+        return [decimal(cell) for cell in row]

@@ -25,7 +25,7 @@ from bigbird_dna.model.inference import (
     cpu_threads,
     inference,
 )
-from bigbird_dna.model.model import LoadedModel, check_calibrated
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.scoring.scan import (
     STRIDE,
@@ -85,7 +85,6 @@ def score_promoters(
     per_record: bool = False,
     max_n: float = 0.25,
     calibrated: bool = False,
-    prior: float | None = None,
     precision: str = "auto",
     batch_size: int = 32,
     device: str = "auto",
@@ -125,9 +124,8 @@ def score_promoters(
     max_n
         Windows with a larger fraction of N are listed, but not scored. With `tss_offset`, bases beyond the
         record are not counted.
-    calibrated, prior
-        Report calibrated probabilities; `prior` adjusts them to this prevalence of promoters among the
-        windows (it is one half in the model's validation windows).
+    calibrated
+        Report calibrated probabilities.
     precision
         Number format of the computation: float32, bfloat16, or float16 (GPUs). The last two are faster on
         devices that support them, but less exact; the output records them. "auto": bfloat16 on GPUs that
@@ -139,8 +137,8 @@ def score_promoters(
     Raises
     ------
     UsageError
-        An argument is out of range; the output cannot be written; the device does not exist; or `prior` is
-        given without `calibrated`; `stride` or `prior` is given for a chromatin model; `tss_offset` is
+        An argument is out of range; the output cannot be written; the device does not exist;
+        `stride` is given for a chromatin model; `tss_offset` is
         given with `stride` or `regions`; `tss_offset` or `per_record` is given for bedgraph or bigwig.
     DataError, ModelError
         The FASTA cannot be read (the message names record and line), or has none of the contigs or regions;
@@ -162,7 +160,6 @@ def score_promoters(
     check_at_least_one({"batch_size": batch_size, "threads": threads, "stride": stride})
     check_fraction("max_n", max_n)
     check_choice("strand", strand, STRANDS)
-    check_calibrated(calibrated, prior)
     if tss_offset is not None:
         if tss_offset < 0:
             raise UsageError(f"tss_offset {tss_offset}: must be at least 0")
@@ -184,11 +181,10 @@ def score_promoters(
     is_dense = isinstance(scan_model, LoadedChromatinModel)
     if isinstance(scan_model, LoadedChromatinModel):
         step = scan_model.settings.bin
-        for name, value in (("stride", stride), ("prior", prior)):
-            if value is not None:
-                raise UsageError(
-                    f"{name} {value}: {scan_model.name} scores bins of {step} bp"
-                )
+        if stride is not None:
+            raise UsageError(
+                f"stride {stride}: {scan_model.name} scores bins of {step} bp"
+            )
     source = "standard input" if str(fasta) == "-" else str(fasta)
     strands = STRANDS[strand]
 
@@ -200,7 +196,6 @@ def score_promoters(
         "--regions": regions,
         "--tss-offset": tss_offset,
         "--max-n": max_n,
-        "--prior": prior,
         "--precision": stated_precision,
     }
     flags = {"--calibrated": calibrated, "--per-record": per_record}
@@ -239,7 +234,6 @@ def score_promoters(
             # Spans of a signal extend half-way to the next window.
             places=places.widened(step) if places and is_signal else places,
             calibrated=calibrated,
-            prior=prior,
             batch_size=batch_size,
             device=device,
         )
@@ -252,7 +246,7 @@ def score_promoters(
         with (
             open_writer(
                 path, format, origin, COLUMNS, mark="", contigs=lengths
-            ) as writer,
+            ) as write,
             ProgressBar("scoring", total, "scores") as bar,
         ):
 
@@ -269,15 +263,15 @@ def score_promoters(
                     spans = signal_spans(
                         contig, size, counted(record), step, strands, places
                     )
-                    writer.write(spans)
+                    write(spans)
             elif per_record:
                 for _, record in records:
                     best = counted([best_of_record(record)])
-                    writer.write(map(_cells, best))
+                    write(map(_cells, best))
             else:
                 for batch in batches:
                     bar.advance(len(batch))
-                    writer.write(map(_cells, counted(batch)))
+                    write(map(_cells, counted(batch)))
     return ScanCounts(
         len(selected), counts["scored"], counts["not scored"], counts["short"]
     )

@@ -109,7 +109,6 @@ def scan_records(
     max_n: float = 0.25,
     places: Places | None = None,
     calibrated: bool = False,
-    prior: float | None = None,
     batch_size: int = 32,
     device: str = "auto",
 ) -> Iterator[list[ScoredWindow]]:
@@ -150,7 +149,7 @@ def scan_records(
             max_n=max_n,
             places=places,
         )
-    predict = window_predictor(model, calibrated, prior, **options)
+    predict = window_predictor(model, calibrated, **options)
     return score_inputs(inputs, predict, first, most)
 
 

@@ -133,7 +133,7 @@ def score_sequences(
         # The whole file is checked before anything is computed.
         total = check_sequences(stream_checked_sequences(file, table), source)
         with (
-            open_writer(path, format, origin, columns) as writer,
+            open_writer(path, format, origin, columns) as write,
             ProgressBar("scoring", total, "sequences") as bar,
         ):
             for batch in sequence_batches(stream_checked_sequences(file, table)):
@@ -152,7 +152,7 @@ def score_sequences(
                         best = outputs[int(np.argmax(cells))]
                     first = [sequence.name, best] if is_multiclass else [sequence.name]
                     rows.append([*first, note, *cells])
-                writer.write(rows)
+                write(rows)
                 bar.advance(len(batch))
             if notes and not scored:
                 counts = ", ".join(f"{count:,} {note}" for note, count in notes.items())

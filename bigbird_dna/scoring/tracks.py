@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, NamedTuple, cast, get_args
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +29,8 @@ from bigbird_dna.model.inference import (
     cpu_threads,
     inference,
 )
-from bigbird_dna.model.model import LoadedModel, Predictor, window_predictor
-from bigbird_dna.scoring.regions import Region, bed_regions
+from bigbird_dna.model.model import LoadedModel, window_predictor
+from bigbird_dna.scoring.regions import Region, opened, read_regions
 from bigbird_dna.scoring.scan import growing_batches
 from bigbird_dna.scoring.writers import (
     TRACK_FORMATS,
@@ -40,7 +40,7 @@ from bigbird_dna.scoring.writers import (
     open_writer,
 )
 
-Summary = Literal["max", "mean"]
+SUMMARIES = ("max", "mean")
 
 _FIRST_WINDOWS, _MOST_WINDOWS = 16, 256  # per batch of bins that are predicted together
 
@@ -65,24 +65,38 @@ def bins_of(region: Region, size: int) -> list[int]:
 
 
 def predict_regions(
+    model: LoadedChromatinModel,
     regions: Iterable[Region],
     reference: Reference,
-    predict: Predictor,
     *,
-    window: int,
-    bin_size: int,
-    together: int = 1,
-    summary: Summary = "max",
+    summary: str = "max",
+    center_fraction: float = 0.0,
     max_n: float = 0.25,
+    calibrated: bool = False,
+    batch_size: int = 16,
+    device: str = "auto",
     bins_at_once: int = 4096,
 ) -> Iterator[list[PredictedRegion]]:
     """Yield, in batches, the probabilities of every region: those of its bin, or the maximum or mean over
     several bins.
 
     Bins whose window has a fraction of N above `max_n` (bases beyond the contig count as N) are left out. A
-    region without other bins is not scored, nor is one with a `fault`, which becomes its note. `predict`
-    returns (W, K, T) for K = `together` bins per window; `share_windows` assigns bins to windows.
+    region without other bins is not scored, nor is one with a `fault`, which becomes its note. Other arguments
+    are those of `predict_tracks`.
     """
+    check_at_least_one({"batch_size": batch_size})
+    check_choice("summary", summary, SUMMARIES)
+    check_fraction("center_fraction", center_fraction)
+    check_fraction("max_n", max_n)
+    together = model.bins_together(center_fraction)
+    predict = window_predictor(
+        model,
+        calibrated,
+        center_fraction=center_fraction,
+        batch_size=batch_size,
+        device=device,
+    )
+    window, bin_size = model.settings.window, model.settings.bin
     reduce, initial = (np.maximum, -np.inf) if summary == "max" else (np.add, 0.0)
     binned = (
         (region, [] if region.fault else bins_of(region, bin_size))
@@ -101,29 +115,22 @@ def predict_regions(
         shared = share_windows(contigs, all_starts, bin_size, window, together)
         at_edge = set(owner[shared.reach_beyond(reference)[shared.owner]].tolist())
         scored = np.zeros(len(batch), np.int64)
-        found: NDArray[np.float64] | None = None
-        for numbers, values in shared.predicted(reference, predict, max_n):
-            if found is None:
-                found = np.full((len(batch), values.shape[1]), initial)
-            reduce.at(found, owner[numbers], values)
+        values = np.full((len(batch), len(model.tracks)), initial)
+        for numbers, of_bins in shared.predicted(reference, predict, max_n):
+            reduce.at(values, owner[numbers], of_bins)
             scored += np.bincount(owner[numbers], minlength=len(batch))
         predicted = []
         for number, (region, starts) in enumerate(batch):
-            left_out = len(starts) - int(scored[number])
-            notes = (
-                ["contig_edge"]
-                if number in at_edge
-                else [region.fault]
-                if region.fault
-                else []
-            )
-            if left_out:
+            notes = [region.fault] if region.fault else []
+            if number in at_edge:
+                notes.append("contig_edge")
+            if left_out := len(starts) - int(scored[number]):
                 notes.append(
                     f"too_many_n={left_out}bins" if scored[number] else "too_many_n"
                 )
             row = None
-            if found is not None and scored[number]:
-                row = found[number] / (scored[number] if summary == "mean" else 1)
+            if scored[number]:
+                row = values[number] / (scored[number] if summary == "mean" else 1)
                 row = row.astype(np.float32)
             predicted.append(PredictedRegion(region, row, ";".join(notes) or "."))
         yield predicted
@@ -197,20 +204,10 @@ def predict_tracks(
     inputs = [model, regions, reference, aliases]
     path, format = choose_output(output, format, TRACK_FORMATS, inputs)
     check_at_least_one({"batch_size": batch_size, "threads": threads})
-    check_choice("summary", summary, get_args(Summary))
-    check_fraction("center_fraction", center_fraction)
-    check_fraction("max_n", max_n)
     chosen_device = choose_device(device)
     precision, stated_precision = choose_precision(precision, chosen_device)
 
     chromatin_model = load_chromatin_model(model)
-    predict = window_predictor(
-        chromatin_model,
-        calibrated,
-        center_fraction=center_fraction,
-        batch_size=batch_size,
-        device=device,
-    )
     outputs = _choose_tracks(chromatin_model, tracks, format)
     names = [chromatin_model.tracks[number].name for number in outputs]
     columns = {"contig": "s", "start": "d", "end": "d", "name": "s"}
@@ -221,9 +218,7 @@ def predict_tracks(
     with (
         cpu_threads(threads),
         inference(precision, chosen_device),
-        Reference(
-            Path(reference), None if aliases is None else Path(aliases)
-        ) as genome,
+        opened(reference, aliases) as genome,
         readable(regions) as source,
     ):
         options = {
@@ -248,8 +243,7 @@ def predict_tracks(
             contigs, None, genome.contigs, genome.path, names=genome.names
         )
         # The whole file is checked before any computation.
-        total = _count_regions(source, bed_regions(source, genome, places), format)
-        found = bed_regions(source, genome, places)
+        total = _count_regions(source, read_regions(source, genome, places), format)
         count = not_scored = 0
         signal: list[tuple[int, int, int, float]] = []  # of a bigWig, to be sorted
         order = {contig: number for number, contig in enumerate(genome.contigs)}
@@ -262,18 +256,19 @@ def predict_tracks(
                 missing=".",
                 contigs=genome.contigs,
                 unit="region",
-            ) as writer,
+            ) as write,
             ProgressBar("predicting", total, "regions") as bar,
         ):
             for batch in predict_regions(
-                found,
+                chromatin_model,
+                read_regions(source, genome, places),
                 genome,
-                predict,
-                window=chromatin_model.settings.window,
-                bin_size=chromatin_model.settings.bin,
-                together=chromatin_model.bins_together(center_fraction),
-                summary=cast(Summary, summary),
+                summary=summary,
+                center_fraction=center_fraction,
                 max_n=max_n,
+                calibrated=calibrated,
+                batch_size=batch_size,
+                device=device,
             ):
                 rows = []
                 for region, probabilities, note in batch:
@@ -296,12 +291,10 @@ def predict_tracks(
                         )
                     else:
                         rows.append((contig, start, end, name, note, *values))
-                writer.write(rows)
+                write(rows)
                 bar.advance(len(batch))
             contig_list = list(genome.contigs)
-            writer.write(
-                [(contig_list[number], *rest) for number, *rest in sorted(signal)]
-            )
+            write([(contig_list[number], *rest) for number, *rest in sorted(signal)])
     return PredictionCounts(count, len(names), not_scored)
 
 

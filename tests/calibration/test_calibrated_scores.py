@@ -1,4 +1,4 @@
-"""Calibration of promoter models and thresholds; what `--calibrated` and `--prior` make of scores."""
+"""Calibration of promoter models and thresholds; what `--calibrated` writes."""
 
 import json
 import shutil
@@ -16,13 +16,12 @@ from bigbird_dna.calibration.maps import (
     Isotonic,
     Platt,
     read_calibration,
-    shift_prior,
     write_calibration,
 )
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import check_directory
-from bigbird_dna.errors import ModelError, UsageError
+from bigbird_dna.errors import ModelError
 from bigbird_dna.model.directory import load, save
 from tests.calibration.sources import mixture, write_predictions
 from tests.cli.command import Run, refused
@@ -79,7 +78,6 @@ def test_promoter_scores_are_the_model_s_after_its_map(
     for name, more in (
         ("raw", ()),
         ("line", ("--calibrated",)),
-        ("rare", ("--calibrated", "--prior", 0.01)),
     ):
         assert run(*words, *more, "-o", tmp_path / name).code == 0
         found[name] = _table(tmp_path / name)
@@ -87,15 +85,12 @@ def test_promoter_scores_are_the_model_s_after_its_map(
     assert np.ptp(raw) > 0.05  # else the rest says nothing
     line = LINE.map(raw)
     assert found["line"]["score"].to_numpy() == pytest.approx(line, abs=2e-6)
-    assert found["rare"]["score"].to_numpy() == pytest.approx(
-        shift_prior(line, 0.4, 0.01), abs=2e-6
-    )
     # All but the scores, and the order of these, is as it was.
     for table in found.values():
         assert table.drop(columns="score").equals(found["raw"].drop(columns="score"))
         assert (table["score"].rank() == found["raw"]["score"].rank()).mean() > 0.95
-    head = (tmp_path / "rare").read_text().splitlines()[2]
-    assert head.endswith("--max-n 0.25 --prior 0.01 --calibrated")
+    head = (tmp_path / "line").read_text().splitlines()[2]
+    assert head.endswith("--max-n 0.25 --calibrated")
     assert "--calibrated" not in (tmp_path / "raw").read_text()
 
 
@@ -128,19 +123,6 @@ def test_python_has_the_same_numbers(
     assert (
         model.predict(windows, calibrated=True) == LINE.map(raw).astype(np.float32)
     ).all()
-    expected = shift_prior(LINE.map(raw), 0.4, 0.2).astype(np.float32)
-    assert (model.predict(windows, calibrated=True, prior=0.2) == expected).all()
-    genome, regions = (
-        home / "genome.fa.gz",
-        [("a", 100, 160, "+"), ("a", 300, 500, "-")],
-    )
-    one, other = (
-        loaded.predict_regions(regions, genome, **more)
-        for loaded, more in ((plain, {}), (model, {"calibrated": True, "prior": 0.2}))
-    )
-    mapped = shift_prior(LINE.map(one["score"].to_numpy()), 0.4, 0.2)
-    assert other["score"].to_numpy() == pytest.approx(mapped, rel=1e-6)
-    assert (one["site"] == other["site"]).all()
 
 
 def test_each_track_has_its_own_map_before_regions_are_summed_up(
@@ -172,7 +154,8 @@ def test_each_track_has_its_own_map_before_regions_are_summed_up(
     found = _table(tmp_path / "out")
     assert "--calibrated" in (tmp_path / "out").read_text()
     # The second region has four bins of 20 bp around its middle: their mean is that of mapped numbers.
-    bins = [("a", start, start + 20) for start in range(295, 375, 20)]
+    starts = np.arange(295, 375, 20)
+    bins = pd.DataFrame({"contig": "a", "start": starts, "end": starts + 20})
     single = plain.predict_regions(bins, home / "genome.fa.gz")[
         ["one", "two"]
     ].to_numpy()
@@ -195,9 +178,9 @@ def test_effects_are_those_of_calibrated_probabilities_of_alleles(
         bigbird_dna.load(place / "chromatin") for place in (calibrated, home)
     )
     raw, line = (
-        loaded.variant_effects(
-            vcf, genome, tracks="one", values="log_odds", offsets=2, **more
-        )["one"][0]
+        loaded.variant_effects(vcf, genome, tracks="one", offsets=2, **more)[
+            "one:logodds"
+        ][0]
         for loaded, more in ((plain, {}), (model, {"calibrated": True}))
     )
     # A line on log-odds multiplies their difference; which alleles' mean it was applied to would change that.
@@ -205,29 +188,17 @@ def test_effects_are_those_of_calibrated_probabilities_of_alleles(
     assert line == pytest.approx(0.6 * raw, rel=1e-3)
     two = [
         loaded.variant_effects(vcf, genome, tracks=name, offsets=2, calibrated=True)[
-            "two"
+            "two:delta"
         ][0]
         for loaded, name in ((model, "two"), (model, "*"))
     ]
     assert two[0] == two[1]  # of a chosen track alone, its own map
-    model, plain = (
-        bigbird_dna.load(place / "promoter") for place in (calibrated, home)
-    )
-    one, other = (
-        loaded.variant_effects(vcf, genome, **more)
-        for loaded, more in ((plain, {}), (model, {"calibrated": True, "prior": 0.01}))
-    )
-    for name in ("ref_score", "alt_score"):
-        assert other[name][0] < one[name][0]
-    assert other["delta"][0] == pytest.approx(
-        other["alt_score"][0] - other["ref_score"][0]
-    )
 
 
 def test_score_variants_writes_them(
     run: Run, calibrated: Path, home: Path, tmp_path: Path
 ) -> None:
-    for name, more in (("chromatin", ()), ("promoter", ("--prior", 0.1))):
+    for name in ("chromatin",):
         words = (
             "score-variants",
             calibrated / name,
@@ -235,44 +206,13 @@ def test_score_variants_writes_them(
             "--reference",
             home / "genome.fa.gz",
         )
-        for file, options in (("raw", ()), ("calibrated", ("--calibrated", *more))):
+        for file, options in (("raw", ()), ("calibrated", ("--calibrated",))):
             assert (
                 run(*words, *options, "--format", "tsv", "-o", tmp_path / file).code
                 == 0
             )
         raw, found = ((tmp_path / file).read_text() for file in ("raw", "calibrated"))
         assert raw != found and "--calibrated" in found and "--calibrated" not in raw
-
-
-@pytest.mark.parametrize(
-    ("more", "prior"),
-    [((), 0.1), *((("--calibrated",), prior) for prior in (0.0, 1.5, float("nan")))],
-    ids=str,
-)
-def test_priors_that_mean_nothing_are_refused(
-    run: Run,
-    calibrated: Path,
-    home: Path,
-    tmp_path: Path,
-    more: tuple[str, ...],
-    prior: float,
-) -> None:
-    genome, more = (
-        home / "genome.fa.gz",
-        (*more, "--prior", str(prior), "-o", str(tmp_path / "out")),
-    )
-    one = refused(
-        run("score-promoters", calibrated / "promoter", genome, *more), 2, prior
-    )
-    words = (
-        "score-variants",
-        calibrated / "promoter",
-        home / "x.vcf",
-        "--reference",
-        genome,
-    )
-    assert one == refused(run(*words, *more, "--format", "vcf"), 2)
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_model_without_a_calibration_says_how_to_get_one(
@@ -284,19 +224,8 @@ def test_a_model_without_a_calibration_says_how_to_get_one(
     words = (home / "regions.bed", "--reference", genome, "--calibrated", *out)
     found = run("predict-tracks", home / "chromatin", *words)
     refused(found, 1, "bigbird-dna model calibrate")
-    words = (
-        "score-variants",
-        calibrated / "chromatin",
-        home / "x.vcf",
-        "--reference",
-        genome,
-    )
-    found = run(*words, "--calibrated", "--prior", 0.1, "-o", tmp_path / "v.vcf")
-    refused(found, 2, 0.1, calibrated / "chromatin")
     with fails(ModelError, home / "promoter"):
         bigbird_dna.load(home / "promoter").predict("ACGT" * 15, calibrated=True)
-    with fails(UsageError, 0.1):
-        bigbird_dna.load(calibrated / "promoter").predict("ACGT" * 15, prior=0.1)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -349,7 +278,7 @@ def test_a_calibration_is_put_into_the_model_or_a_copy_and_nothing_else_changes(
     assert after.pop(FILE) and after == before
     found = read_calibration(model / FILE, load(model).sha256)
     (track,) = found.tracks
-    assert (track.positives, track.negatives, track.prior) == (300, 300, 0.5)
+    assert (track.positives, track.negatives) == (300, 300)
     assert found.fitted_on["contigs"] == ["valid"] and found.fitted_on[
         "negative_sets"
     ] == ["genomic"]
@@ -413,7 +342,7 @@ def test_further_negatives_make_the_calibration_surer_and_keep_the_share_of_prom
         and found.fitted_on["windows"] == 600
     )
     (track,) = found.tracks
-    assert (track.positives, track.negatives, track.prior) == (300, 300, 0.5)
+    assert (track.positives, track.negatives) == (300, 300)
     values = mixture(40_000, 0.5, seed=9)
     assert np.abs(track.map(values.raw) - values.true).mean() < 0.02
 

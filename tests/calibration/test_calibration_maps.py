@@ -30,10 +30,9 @@ from bigbird_dna.calibration.maps import (
     Platt,
     log_odds,
     read_calibration,
-    shift_prior,
     write_calibration,
 )
-from bigbird_dna.errors import ModelError, UsageError
+from bigbird_dna.errors import ModelError
 from tests.calibration.sources import mixture
 from tests.golden.messages import fails
 
@@ -57,7 +56,7 @@ def test_negatives_of_less_weight_stand_for_a_source_with_fewer() -> None:
     even = mixture(20_000, 0.5, seed=4)
     for method in ("platt", "isotonic"):
         found = fit_map(labels, rows.raw, method, weight)
-        assert found is not None and found.prior == pytest.approx(0.5, abs=0.001)
+        assert found is not None
         assert np.abs(found.map(even.raw) - even.true).mean() < 0.015
 
 
@@ -188,32 +187,6 @@ def test_tracks_with_few_positives_share_a_line() -> None:
     assert fit_tracks(np.zeros_like(labels), raw) is None
 
 
-@given(SHARES, st.floats(0.01, 0.99), st.floats(0.01, 0.99))
-def test_a_shift_is_bayes_rule(p: float, one: float, two: float) -> None:
-    # Likelihoods of the evidence under either class, of which only the ratio counts.
-    positive, negative = p / one, (1 - p) / (1 - one)
-    expected = two * positive / (two * positive + (1 - two) * negative)
-    assert shift_prior(p, one, two) == pytest.approx(expected, rel=1e-9)
-
-
-@pytest.mark.parametrize("prior", [0.5, 0.1, 0.01])
-def test_shifted_probabilities_hold_in_a_mixture_with_fewer_positives(
-    prior: float,
-) -> None:
-    even = mixture(40_000, 0.5, seed=6)
-    fitted = fit_map(
-        even.labels, even.raw, "platt"
-    )  # the source's own shape: only the shift is judged
-    assert fitted is not None
-    rare = mixture(400_000, prior, seed=7)
-    values = shift_prior(fitted.map(rare.raw), fitted.prior, prior)
-    assert values.mean() == pytest.approx(prior, rel=0.06)
-    # And where it matters, among those that are likely positives:
-    called = values > 0.5
-    assert rare.labels[called].mean() == pytest.approx(values[called].mean(), abs=0.03)
-    assert np.abs(values - rare.true).mean() < 0.15 * prior
-
-
 # As files
 
 
@@ -261,19 +234,6 @@ def test_each_track_has_its_own_map(path: Path) -> None:
     assert (found(values) == expected).all()
     assert (found(values[:, None, :]) == expected[:, None, :]).all()  # (N, K, T)
     assert (found.only([1])(values[:, 1:]) == expected[:, 1:]).all()
-
-
-def test_a_prior_is_of_promoter_models_and_a_share() -> None:
-    found = Calibration.of({None: LINE}, {})
-    values = np.array([0.2, 0.8], np.float32)
-    shifted = found.finish(0.01)(values)
-    assert shifted == pytest.approx(shift_prior(LINE.map(values), 0.3, 0.01), rel=1e-6)
-    assert found.finish(0.3)(values) == pytest.approx(found(values), rel=1e-6)
-    for prior in (0.0, 1.0, -1.0, float("nan")):
-        with fails(UsageError):
-            found.finish(prior)
-    with fails(UsageError):
-        Calibration.of({"a": LINE}, {}).finish(0.1)
 
 
 def _written(content: bytes) -> Callable[[Path], object]:

@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -225,20 +226,22 @@ def test_effects_of_variants_exchange_strands(home: Path, tmp_path: Path) -> Non
         (place, text[place - 1], "ACGT"["ACGT".index(text[place - 1]) - 1])
         for place in places
     ]
-    given = [f"long:{place}:{ref}:{alt}" for place, ref, alt in changes]
-    back = [
-        f"long:{len(text) + 1 - place}:{pair[ref]}:{pair[alt]}"
-        for place, ref, alt in changes
-    ]
-    names = [track.track for track in TRACKS]
-    found = model.variant_effects(given, home / "genome.fa")[names].to_numpy()
-    other = model.variant_effects(back, tmp_path / "turned.fa")[names].to_numpy()
-    np.testing.assert_allclose(other, found[:, ::-1], atol=1e-6)
-    assert abs(found[:, 0] - found[:, 2]).max() > 1e-3
-    some = model.variant_effects(given, home / "genome.fa", tracks="TSS+")[
-        "TSS+"
-    ].to_numpy()
-    np.testing.assert_allclose(some, found[:, 2], atol=1e-9)
+    given = pd.DataFrame(
+        [("long", *change) for change in changes],
+        columns=["contig", "position", "ref", "alt"],
+    )
+    back = given.assign(
+        position=len(text) + 1 - given["position"],
+        ref=given["ref"].map(pair),
+        alt=given["alt"].map(pair),
+    )
+    names = [f"{track.track}:delta" for track in TRACKS]
+    options = {"tracks": "*"}
+    found = model.variant_effects(given, home / "genome.fa", **options)[names]
+    other = model.variant_effects(back, tmp_path / "turned.fa", **options)[names]
+    np.testing.assert_allclose(other, found.to_numpy()[:, ::-1], atol=1e-6)
+    some = model.variant_effects(given, home / "genome.fa", tracks="TSS+")
+    np.testing.assert_allclose(some["TSS+:delta"], found["TSS+:delta"], atol=1e-9)
 
 
 def test_calls_of_a_dense_model(run: Run, home: Path, tmp_path: Path) -> None:
@@ -264,7 +267,7 @@ def test_calls_of_a_dense_model(run: Run, home: Path, tmp_path: Path) -> None:
         promoters,
     )
     calibrate += ("--suppress", 20, "--within", 4, "-o", tmp_path / "made")
-    refused(run(*calibrate), 1, "calibration.json")
+    refused(run(*calibrate), 2, "--contig")
     refused(run(*calibrate, "--contig", "long", "--stride", 5), 2, "stride")
     assert run(*calibrate, "--contig", "long").code == 0
     fitted = read_call_precision(tmp_path / "made" / FILE)
@@ -327,11 +330,10 @@ def test_signals_regions_and_options_of_a_dense_model(
         line.split("\t")[:3] for line in signal.splitlines() if line.startswith("long")
     ]
     assert (covered[0][1], covered[-1][2]) == ("0", "901")
-    for options in ({"stride": 10}, {"prior": 0.1, "calibrated": True}):
-        with fails(UsageError):
-            bigbird_dna.score_promoters(
-                home / "model", home / "genome.fa", tmp_path / "x", **options
-            )
+    with fails(UsageError):
+        bigbird_dna.score_promoters(
+            home / "model", home / "genome.fa", tmp_path / "x", stride=10
+        )
 
 
 def test_one_bin_per_record_with_the_start_site_at_a_base(run: Run, home: Path) -> None:

@@ -18,21 +18,19 @@ from bigbird_dna.genome.variants import Note, find_change, window_offsets
 from bigbird_dna.genome.vcf import Variant
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings
-from bigbird_dna.scoring import variants as scoring
-from bigbird_dna.scoring.effects import ScoredAllele
-from bigbird_dna.scoring.haplotypes import joint_alleles, near_records, sample_column
 from bigbird_dna.scoring.masked_likelihood import (
+    CONTEXT,
     LikelihoodEffects,
     haplotype_windows,
     mask_difference,
 )
-from tests.cli.command import Run, refused
+from bigbird_dna.scoring.variants import ScoredAllele, score_records
+from tests.cli.command import Run
 from tests.golden.messages import fails
-from tests.scoring.conftest import RECORDS
 from tests.scoring.test_variant_effects import Case, record, same, variants
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer, texts
 
-CONTEXT, OFFSETS = 30, 2
+OFFSETS = 2
 SETTINGS = PretrainingSettings(next_sentence=False)
 
 
@@ -49,16 +47,10 @@ def score(
     records: Sequence[Variant],
     reference: Any,
     model: LoadedModel = MODEL,
-    column: int | None = None,
 ) -> list[ScoredAllele]:
-    effects = LikelihoodEffects(model, OFFSETS, CONTEXT, device="cpu")
-    found = []
-    for batch in scoring.record_batches(iter(records), column is not None):
-        for _, alleles in scoring.batch_alleles(
-            batch, column, reference, lambda name: name, effects, 1.0
-        ):
-            found += alleles
-    return found
+    effects = LikelihoodEffects(model, OFFSETS, device="cpu")
+    found = score_records(records, reference, lambda name: name, effects, 1.0)
+    return [allele for alleles in found for allele in alleles]
 
 
 def slow(contig: str, edited: str, first: int, last: int) -> np.ndarray:
@@ -136,8 +128,8 @@ def ends(case: Case) -> tuple[int, int]:
 def test_values_are_those_of_a_slow_computation(case: Case) -> None:
     ((_, effect),) = score([case.record], texts(c=case.sequence))
     expected = slow(case.sequence, case.edited, *ends(case))
-    assert effect.delta == pytest.approx(expected.mean(), rel=1e-5, abs=1e-5)
-    assert effect.spread == pytest.approx(expected.std(), rel=1e-5, abs=1e-5)
+    values = [expected.mean(), expected.std()]
+    assert effect == pytest.approx(values, rel=1e-5, abs=1e-5)
 
 
 @settings(max_examples=30, deadline=None)
@@ -172,7 +164,7 @@ def test_the_form_of_a_variant_changes_nothing(
     )
     assert plain == other == shifted
     assert mirrored.notes == plain.notes
-    assert mirrored.effect == pytest.approx(plain.effect, abs=1e-5)
+    assert mirrored.row == pytest.approx(plain.row, abs=1e-5)
 
 
 @settings(max_examples=30, deadline=None)
@@ -182,7 +174,7 @@ def test_exchanged_alleles_have_the_opposite_value(case: Case) -> None:
     (back,) = score(
         [record("c", case.start + 1, case.alt, case.ref)], texts(c=case.edited)
     )
-    assert forth.effect.delta == pytest.approx(-back.effect.delta, abs=1e-5)
+    assert forth.row[0] == pytest.approx(-back.row[0], abs=1e-5)
 
 
 def test_windows_surround_all_positions_of_an_indel() -> None:
@@ -190,12 +182,12 @@ def test_windows_surround_all_positions_of_an_indel() -> None:
     reference = texts(c=left + "AC" * 100 + "A" + right)
     change = find_change("c", 80, "GAC", "G", reference)
     assert not isinstance(change, Note)
-    windows = haplotype_windows(change, reference, 25, (-3, 3))
+    windows = haplotype_windows(change, reference, (-3, 3), 25)
     assert windows.ref[0] == left[-22:] + "AC" * 100 + "A" + right[:28]
     assert windows.alt[1] == left[-28:] + "AC" * 99 + "A" + right[:22]
 
 
-def test_order_and_batches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_order_and_batches_change_nothing() -> None:
     sequence = random_dna(400, 3)
     reference = texts(c=sequence)
     records = [
@@ -203,12 +195,10 @@ def test_order_and_batches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> No
         for at in range(5, 380, 15)
     ]
     expected = score(records, reference)
-    assert sum(allele.effect is not None for allele in expected) > 20
+    assert sum(allele.row is not None for allele in expected) > 20
     order = np.random.default_rng(4).permutation(len(records))
-    for size in (1, 4):
-        monkeypatch.setattr(scoring, "RECORDS_AT_ONCE", size)
-        found = score([records[index] for index in order], reference)
-        assert all(map(same, found, [expected[index] for index in order]))
+    found = score([records[index] for index in order], reference)
+    assert all(map(same, found, [expected[index] for index in order]))
 
 
 def test_alleles_without_room_are_noted() -> None:
@@ -220,7 +210,7 @@ def test_alleles_without_room_are_noted() -> None:
         for text in ("", "G", long, longer)
     ]
     none, short, *others = score(records, texts(c=sequence), model)
-    assert none.notes == (Note.NO_CHANGE,) and short.effect is not None
+    assert none.notes == (Note.NO_CHANGE,) and short.row is not None
     assert {allele.notes for allele in others} == {(Note.TOO_LONG,)}
     pair = mask_difference(
         model.tokenizer, sequence, sequence[:150] + "GG" + sequence[150:], 22
@@ -236,7 +226,7 @@ def test_alleles_without_room_are_noted() -> None:
 
 def test_a_causal_model_is_refused(tmp_path: Path) -> None:
     with fails(ModelError):
-        LikelihoodEffects(toy(causal=True), 2, 30)
+        LikelihoodEffects(toy(causal=True), 2)
 
 
 def test_the_method_the_function_and_the_command_are_one(
@@ -249,11 +239,10 @@ def test_the_method_the_function_and_the_command_are_one(
         home / "genome.fa.gz",
         out,
         offsets=2,
-        context=CONTEXT,
         max_n=0.9,
     )
     written = pd.read_csv(out, sep="\t", skiprows=3, encoding_errors="replace")
-    options: dict[str, Any] = {"offsets": 2, "context": CONTEXT, "max_n": 0.9}
+    options: dict[str, Any] = {"offsets": 2, "max_n": 0.9}
     found = model.variant_effects(home / "x.vcf", home / "genome.fa.gz", **options)
     assert found["log_ratio"].notna().sum() > 20
     np.testing.assert_allclose(
@@ -266,7 +255,7 @@ def test_the_method_the_function_and_the_command_are_one(
         "--reference",
         home / "genome.fa.gz",
     )
-    result = run(*words, "--offsets", 2, "--context", CONTEXT, "--max-n", 0.9)
+    result = run(*words, "--offsets", 2, "--max-n", 0.9)
     assert result.code == 0, result.err
     values = [
         part
@@ -282,192 +271,4 @@ def test_the_method_the_function_and_the_command_are_one(
     np.testing.assert_allclose(
         [*map(float, told)], written["log_ratio"].dropna(), rtol=1e-5
     )
-    assert "--offsets 2 --context 30" in result.out
-    refused(run(*words, "--context", 10), 2)
-    refused(run(*words, "--context", 10**6), 2)
-
-
-# Variants of one haplotype that are written as several records.
-
-COLUMNS = "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\tFORMAT\tother\town"
-COLUMN = sample_column(["other", "own"], "own", "x.vcf")
-
-
-def phased(records: list[Variant], genotypes: list[str]) -> list[Variant]:
-    return [
-        one._replace(line="." + "\t." * 7 + f"\tGT:PS\t0/0:.\t{genotype}")
-        for one, genotype in zip(records, genotypes, strict=True)
-    ]
-
-
-def joint(
-    records: list[Variant], genotypes: list[str], reference: Any
-) -> list[dict[str, tuple[int, str, str]]]:
-    """What is scored together with each record, by ALT."""
-    found = []
-    for group in near_records(phased(records, genotypes)):
-        together = joint_alleles(group, COLUMN, reference, lambda name: name)
-        for number in range(len(group)):
-            own = {alt: one for (of, alt), one in together.items() if of == number}
-            found.append(own)
-    return found
-
-
-@settings(max_examples=20, deadline=None)
-@given(
-    st.integers(0, 10**6),
-    st.lists(st.integers(0, 7), min_size=1, max_size=4),
-    st.data(),
-)
-def test_a_split_variant_of_one_haplotype_has_the_value_of_the_whole(
-    seed: int, gaps: list[int], data: st.DataObject
-) -> None:
-    """SNVs, insertions and deletions; padded or not; phased or homozygous."""
-    sequence = random_dna(300, seed)
-    reference, edited, at, records = texts(c=sequence), sequence[:120], 120, []
-    for gap in [0, *gaps]:
-        edited += sequence[at : at + gap]
-        at += gap
-        base = sequence[at]
-        other = "ACGT"["ACGT".index(base) - 1]
-        ref, alt = data.draw(
-            st.sampled_from(
-                [(base, other), (base, base + other), (sequence[at : at + 2], base)]
-            )
-        )
-        records.append(
-            record("c", at + 1, ref, data.draw(st.sampled_from([alt, f"<DEL>,{alt}"])))
-        )
-        edited, at = edited + alt, at + len(ref)
-    whole = record("c", 121, sequence[120:at], edited[120:])
-    calls = data.draw(st.sampled_from(["0|{}:7", "{0}|{0}:.", "{}|0:7", "{0}/{0}:."]))
-    genotypes = [calls.format(len(one.alts)) for one in records]
-    (expected,) = score([whole], reference)
-    alleles = iter(score(phased(records, genotypes), reference, column=COLUMN))
-    for one in records:
-        found = [next(alleles) for _ in one.alts][-1]
-        assert found.notes[0] == Note.PHASED
-        assert found.effect == expected.effect
-
-
-@pytest.mark.parametrize(
-    ("genotypes", "distance"),
-    [
-        (("0|1:7", "1|0:7"), 5),
-        (("0|1:7", "0|1:8"), 5),
-        (("0/1:7", "0/1:7"), 5),
-        (("0|1:7", "0|0:7"), 5),
-        (("0|1:7", "0|.:7"), 5),
-        (("0|1:7", "./1:7"), 5),
-        (("0|1:.", "0|1:7"), 5),
-        (("0|1:7", "0|1:7"), 12),
-        (("0|1:7", "0|1:7"), 0),
-        (("0|1:7", "0|1:7"), -5),
-    ],
-)
-def test_other_records_remain_independent(
-    genotypes: tuple[str, str], distance: int
-) -> None:
-    """On other haplotypes, in other phase sets, far away, at the same bases, or not sorted."""
-    sequence = random_dna(300, 8)
-    places = 150, 150 + distance
-    records = [
-        record("c", at + 1, sequence[at], "ACGT"["ACGT".index(sequence[at]) - 1])
-        for at in places
-    ]
-    reference = texts(c=sequence)
-    assert not any(joint(records, [*genotypes], reference))
-
-
-@pytest.mark.parametrize(
-    "genotypes",
-    [
-        ("0|1:7", "1/1:."),
-        ("1|1:7", "1|0:8"),
-        ("1:.", "1|0:7"),
-        ("0|1:.", "0|1"),
-        (".|1:7", "0|1:7"),
-        ("|0|1:7", "0|1:7"),
-        ("0|1|1:7", "0|0|1:7"),
-    ],
-)
-def test_alleles_with_a_haplotype_in_common_are_joined(
-    genotypes: tuple[str, str],
-) -> None:
-    """Homozygous or haploid and phased ones; half calls; the form of VCF 4.4; more than two haplotypes."""
-    sequence = random_dna(300, 8)
-    first, second = (
-        record("c", at + 1, sequence[at], "ACGT".replace(sequence[at], "")[0])
-        for at in (150, 155)
-    )
-    changed = first.alts[0] + sequence[151:155] + second.alts[0]
-    expected = (150, sequence[150:156], changed)
-    found = joint([first, second], [*genotypes], texts(c=sequence))
-    assert [[*one.values()] for one in found] == [[expected]] * 2
-
-
-def test_a_homozygous_allele_between_others_has_the_first_of_the_longest_haplotypes() -> (
-    None
-):
-    """The changes of each haplotype, by hand, and two insertions at one place, whose order is unknown."""
-    sequence = "A" * 300
-    reference = texts(c=sequence)
-    records = [
-        record("c", at + 1, "A", alt)
-        for at, alt in ((150, "C"), (155, "G"), (160, "T"))
-    ]
-
-    def alts(*genotypes: str) -> list[str]:
-        found = joint(records, [*genotypes], reference)
-        return ["".join(alt for *_, alt in one.values()) for one in found]
-
-    assert alts("1|0:7", "1/1:.", "0|1:7") == ["CAAAAG", "CAAAAG", "GAAAAT"]
-    assert alts("0|1:7", "1/1:.", "1|0:7") == ["CAAAAG", "GAAAAT", "GAAAAT"]
-    assert alts("0|1:7", "1/1:.", "1|0:8") == ["CAAAAG", "CAAAAG", "GAAAAT"]
-    assert alts("1|0:7", "0|1:7", "1/1:.") == ["CAAAAAAAAAT", "GAAAAT", "CAAAAAAAAAT"]
-    assert alts("0|1:7", "1/1:.", "0|1:7") == ["CAAAAGAAAAT"] * 3
-    records = [record("c", 151, "A", "AC"), record("c", 151, "A", "AG")]
-    assert alts("0|1:7", "0|1:7") == ["", ""]
-
-
-def test_phased_records_of_a_file_are_scored_together(
-    run: Run, home: Path, tmp_path: Path
-) -> None:
-    sequence = RECORDS["long"]
-    lines = []
-    for at, ps in ((200, 1), (202, 1), (205, 2), (400, 1), (411, 1)):
-        alt = "ACGT"["ACGT".index(sequence[at]) - 1]
-        lines.append(
-            f"long\t{at + 1}\t.\t{sequence[at]}\t{alt}\t.\t.\t.\tGT:PS\t0/0:.\t0|1:{ps}\n"
-        )
-    path = tmp_path / "x.vcf"
-    path.write_text(f"##fileformat=VCFv4.2\n{COLUMNS}\n{''.join(lines)}")
-    words = [
-        "score-variants",
-        home / "pretraining",
-        path,
-        "--reference",
-        home / "genome.fa.gz",
-    ]
-    words += ["--context", CONTEXT, "--format", "tsv"]
-    plain, together = (
-        [
-            line.split("\t")
-            for line in run(*words, *more).out.splitlines()
-            if line[0] != "#"
-        ]
-        for more in ((), ("--phased", "own"))
-    )
-    assert [row[5] for row in plain] == ["."] * 5
-    assert [row[5] for row in together] == [
-        Note.PHASED,
-        Note.PHASED,
-        ".",
-        Note.PHASED,
-        Note.PHASED,
-    ]
-    assert (
-        together[0][6:] == together[1][6:] != plain[0][6:] and together[2] == plain[2]
-    )
-    refused(run(*words, "--phased", "none"), 2)
-    refused(run(*words[:2], home / "x.vcf", *words[3:], "--phased", "own"), 2)
+    assert "--offsets 2" in result.out

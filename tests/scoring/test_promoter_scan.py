@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -383,14 +384,17 @@ def test_regions_that_share_windows(
     def run(
         some: Sequence[Region], count: int
     ) -> list[tuple[str, list[float] | None, str]]:
+        model: Any = SimpleNamespace(
+            settings=SimpleNamespace(window=WINDOW, bin=SIZE),
+            tracks=range(bases(["A" * WINDOW], count).shape[2]),
+            bins_together=lambda _: count,
+            window_probabilities=lambda texts, **_: bases(texts, count),
+        )
         found = predict_regions(
+            model,
             some,
             reference,
-            lambda texts: bases(texts, count),
-            window=WINDOW,
-            bin_size=SIZE,
-            together=count,
-            summary=summary,  # type: ignore[arg-type]
+            summary=summary,
             max_n=0.5,
             bins_at_once=at_once,
         )

@@ -81,10 +81,6 @@ CASES = {
         *(bigbird_dna.score_variants, "score-variants", "chromatin", "x.vcf", EFFECTS),
         ({"offsets": 1, "tracks": "*"}, {**PLACES, "offsets": 2}),
     ),
-    "site effects": Case(
-        *(bigbird_dna.score_variants, "score-variants", "promoter", "x.vcf", EFFECTS),
-        ({"stride": 60}, {**PLACES, "stride": 60}),
-    ),
     "likelihoods": Case(
         *(
             bigbird_dna.score_variants,
@@ -93,7 +89,7 @@ CASES = {
             "x.vcf",
             EFFECTS,
         ),
-        ({"offsets": 1}, {**PLACES, "offsets": 2, "context": 30}),
+        ({"offsets": 1}, {**PLACES, "offsets": 2}),
     ),
 }
 EVERY = [(name, format) for name, case in CASES.items() for format in case.files]
@@ -309,11 +305,11 @@ def test_parts_of_contigs_are_selected(tmp_path: Path) -> None:
             find_places([wrong], None, known, "x.fa", None)
 
 
-@pytest.mark.parametrize("name", ["regions", "effects", "site effects"])
+@pytest.mark.parametrize("name", ["regions", "effects"])
 def test_an_alias_file_has_the_names_of_contigs(
     run: Run, home: Path, tmp_path: Path, name: str
 ) -> None:
-    """Of regions, records, contigs and sites."""
+    """Of regions, records and contigs."""
     case, aliases = CASES[name], tmp_path / "names.tsv"
     aliases.write_text("NC_1\tlong\n")
     for file in ("regions.bed", "some.bed", "x.vcf"):
@@ -331,7 +327,6 @@ def test_an_alias_file_has_the_names_of_contigs(
     command, model, _, *reference = case.words(home)
     ways: list[list[object]] = [[], ["--contig", "{}"]]
     ways += [["--regions", "{}/some.bed"]] if case.command == "score-variants" else []
-    ways += [["--tss", "{}/some.bed"]] if name == "site effects" else []
     for way in ways:
         asked = [
             str(word).format("long" if way[0] == "--contig" else home) for word in way
@@ -371,19 +366,14 @@ ALWAYS = """
 WRONG = {
     "scan": """
         --stride 0 | --stride -5 | --strand x | --format bigwig | --format parquet | -o x.bw.gz | -o x.v2 |
-        -o x.wig.gz | --prior 0.1 | --prior 1 --calibrated
+        -o x.wig.gz
     """,
     "regions": """
         --tracks onee | --summary median | --center-fraction 1.5 | --format bigwig --tracks one |
         --format parquet | -o x.bw | --tracks x
     """,
-    "effects": "--format bed | --offsets 0 | --offsets 42 | --tracks CTFC | --stride 5 | --tss x |"
-    "--context 50",
-    "site effects": "--tracks one | --offsets 4 | --stride 0 | --stride 5 --tss x | --context 50",
-    "likelihoods": """
-        --tracks one | --stride 5 | --tss x | --calibrated | --prior 0.1 --calibrated | --offsets 0 |
-        --offsets 42 | --context 20 | --context -5 | --context 100000
-    """,
+    "effects": "--format bed | --offsets 0 | --offsets 42 | --tracks CTFC",
+    "likelihoods": "--tracks one | --calibrated | --offsets 0 | --offsets 42",
 }
 OPTIONS = [
     (name, option.strip())

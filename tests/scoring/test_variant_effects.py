@@ -16,19 +16,9 @@ from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.variants import Note, window_offsets
 from bigbird_dna.genome.vcf import Variant
 from bigbird_dna.model.chromatin import LoadedChromatinModel
-from bigbird_dna.model.promoter import LoadedPromoterModel
-from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSettings
-from bigbird_dna.scoring import variants as scoring
-from bigbird_dna.scoring.effects import (
-    NO_SITE,
-    Effects,
-    ScoredAllele,
-    SiteEffects,
-    TrackEffects,
-    TssSites,
-    escape,
-)
-from bigbird_dna.scoring.variants import score_records
+from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
+from bigbird_dna.scoring.effects import TrackEffects, escape
+from bigbird_dna.scoring.variants import Effects, ScoredAllele, score_records
 from tests.golden.messages import fails
 from tests.toys import hashed, random_dna, texts
 
@@ -43,33 +33,17 @@ class Tracks(LoadedChromatinModel):
         return hashed(windows, 1, 3)
 
 
-class Promoters(LoadedPromoterModel):
-    """Predicts what any base can change."""
-
-    def window_probabilities(self, windows: Sequence[str], **_: Any) -> np.ndarray:
-        return hashed(windows)
-
-
 def track_effects(window: int = WINDOW, count: int = COUNT, **options: Any) -> Effects:
     tracks = tuple(NamedTrack(track=name, group="TF") for name in "abc")
     own = ChromatinSettings(
         window=window, bin=2, pooling="bin", bin_layers=0, members=1, tracks=tracks
     )
     model = Tracks(nn.Module(), None, EncoderConfig(), own)  # type: ignore[arg-type]
-    return TrackEffects(model, None, count, **options)
-
-
-def site_effects(stride: int = 1, sites: TssSites | None = None) -> Effects:
-    own = PromoterSettings(
-        upstream=UP, downstream=DOWN, pooling="cls", jitter=0, views=1
-    )
-    model = Promoters(nn.Module(), None, EncoderConfig(), own)  # type: ignore[arg-type]
-    return SiteEffects(model, stride, sites)
+    return TrackEffects(model, "*", count, **options)
 
 
 KINDS = {
     "tracks": track_effects(),
-    **{f"sites, {stride} bp": site_effects(stride) for stride in (1, 2, 7)},
 }
 
 
@@ -84,18 +58,20 @@ def score(
     max_n: float = 1.0,
 ) -> list[ScoredAllele]:
     """Effects of all alleles."""
-    found = score_records(records, reference, kind, max_n)
+    find_contig = reference.contigs.keys() & {record.contig for record in records}
+    found = score_records(
+        records,
+        reference,
+        lambda name: name if name in find_contig else None,
+        kind,
+        max_n,
+    )
     return [allele for alleles in found for allele in alleles]
 
 
 def same(first: ScoredAllele, second: ScoredAllele) -> bool:
     """Whether two effects are equal to the last bit."""
-    if first.effect is None or second.effect is None:
-        return first == second
-    return first.notes == second.notes and all(
-        np.array_equal(one, other)
-        for one, other in zip(first.effect, second.effect, strict=True)
-    )
+    return first == second
 
 
 class Case(NamedTuple):
@@ -153,11 +129,12 @@ def test_effect_is_that_of_the_edited_contig(case: Case) -> None:
             windows.append(padded[left : left + WINDOW])
         windows += [reverse_complement(window) for window in windows]
         means.append(hashed(windows, 3).mean(axis=0, dtype=np.float64))
-    effect = allele.effect
-    np.testing.assert_allclose(effect.delta, means[1] - means[0], rtol=0, atol=1e-12)
+    largest, track, *values = allele.row
+    delta, log_odds = values[::2], values[1::2]
+    np.testing.assert_allclose(delta, means[1] - means[0], rtol=0, atol=1e-12)
     odds = [np.log(mean) - np.log1p(-mean) for mean in means]
-    np.testing.assert_allclose(effect.log_odds, odds[1] - odds[0], rtol=0, atol=1e-9)
-    assert abs(effect.delta[effect.largest]) == np.abs(effect.delta).max()
+    np.testing.assert_allclose(log_odds, odds[1] - odds[0], rtol=0, atol=1e-9)
+    assert abs(largest) == np.abs(delta).max() and delta["abc".index(track)] == largest
 
 
 @settings(max_examples=150, deadline=None)
@@ -167,14 +144,10 @@ def test_exchanging_ref_and_alt_negates_every_effect(case: Case, kind: str) -> N
     back_again = record("c", case.start + 1, case.alt, case.ref)
     (back,) = score([back_again], texts(c=case.edited), KINDS[kind])
     assert forth.notes == back.notes
-    if forth.effect is None or back.effect is None:
+    if forth.row is None or back.row is None:
         assert forth == back
-    elif kind == "tracks":
-        assert np.array_equal(forth.effect.delta, -back.effect.delta)
-        assert np.array_equal(forth.effect.log_odds, -back.effect.log_odds)
     else:
-        assert forth.effect.ref == back.effect.alt
-        assert forth.effect.alt == back.effect.ref
+        assert np.array_equal(forth.row[2:], -np.array(back.row[2:]))
 
 
 @settings(max_examples=100, deadline=None)
@@ -211,7 +184,6 @@ def test_predictions_that_are_no_probabilities_are_refused(
             return np.full((len(windows), 1, 3), value, np.float32)
 
         monkeypatch.setattr(Tracks, "window_probabilities", wrong)
-        monkeypatch.setattr(Promoters, "window_probabilities", wrong)
         with fails(ModelError):
             score([record("c", 30, "T", "C")], texts(c="T" * 60), KINDS[kind])
 
@@ -230,20 +202,15 @@ def random_records(sequence: str, count: int, seed: int) -> list[Variant]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_order_and_batches_change_nothing(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_order_and_batches_change_nothing(kind: str) -> None:
     sequence = random_dna(400, 1)
     reference = texts(c=sequence)
     records = random_records(sequence, 60, 2)
-    expected = score_records(records, reference, KINDS[kind], 1.0)
+    expected = [score([record], reference, KINDS[kind]) for record in records]
     order = np.random.default_rng(3).permutation(len(records))
-    for size in (1, 7, 1000):
-        monkeypatch.setattr(scoring, "RECORDS_AT_ONCE", size)
-        turned = [records[index] for index in order]
-        found = score_records(turned, reference, KINDS[kind], 1.0)
-        for index, alleles in zip(order, found, strict=True):
-            assert all(map(same, alleles, expected[index]))
+    found = iter(score([records[index] for index in order], reference, KINDS[kind]))
+    for index in order:
+        assert [next(found) for _ in expected[index]] == expected[index]
 
 
 def test_edges_and_n_are_noted() -> None:
@@ -268,7 +235,7 @@ def test_edges_and_n_are_noted() -> None:
     ):
         notes = (Note.CONTIG_EDGE,) if beyond else ()
         scored = effect("c", pos, beyond / window)
-        assert scored.notes == notes and scored.effect is not None
+        assert scored.notes == notes and scored.row is not None
         if beyond:
             unscored = effect("c", pos, (beyond - 0.5) / window)
             assert unscored == ScoredAllele((Note.TOO_MANY_N, Note.CONTIG_EDGE))
@@ -291,8 +258,8 @@ def test_log_odds_of_certain_predictions_are_finite(
 
     monkeypatch.setattr(Tracks, "window_probabilities", certain)
     (allele,) = score([record("c", 60, "T", "C")], texts(c="T" * 120))
-    assert allele.effect.delta.tolist() == [1.0] * 3
-    assert allele.effect.log_odds == pytest.approx(2 * np.log(1e6), rel=1e-5)
+    assert allele.row[2::2] == [1.0] * 3
+    assert allele.row[3::2] == pytest.approx([2 * np.log(1e6)] * 3, rel=1e-5)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
@@ -303,142 +270,3 @@ def test_escaped_names_can_be_read_back(name: str) -> None:
 
 
 # At sites
-
-
-def window(contig: str, place: int, strand: str) -> tuple[str, int, int]:
-    """The window of a TSS, and where it lies; beyond the contig there is N."""
-    first, end = (
-        (place - UP, place + DOWN)
-        if strand == "+"
-        else (place - DOWN + 1, place + UP + 1)
-    )
-    text = "".join(
-        contig[i] if 0 <= i < len(contig) else "N" for i in range(first, end)
-    )
-    return (text if strand == "+" else reverse_complement(text)), first, end
-
-
-def touches(first: int, end: int, start: int, changed: int) -> bool:
-    """Whether a window has a changed base, or both neighbors of the place between two."""
-    return (
-        (first < start + changed and start < end) if changed else (first < start < end)
-    )
-
-
-def oracle(sequence: str, edited: str) -> dict[tuple[int, str], tuple[float, float]]:
-    """Scores of both alleles at every site that counts, by the reference's position and strand."""
-    same_end = 0
-    while (
-        same_end < min(len(sequence), len(edited))
-        and sequence[-1 - same_end] == edited[-1 - same_end]
-    ):
-        same_end += 1
-    n, m = len(sequence) - same_end, len(edited) - same_end
-    start = 0
-    while start < min(n, m) and sequence[start] == edited[start]:
-        start += 1
-    n, m = n - start, m - start
-    found = {}
-    for strand in "+-":
-        pairs = [(i, i) for i in range(start)]
-        pairs += [(start + n + i, start + m + i) for i in range(same_end)]
-        for k in range(max(n, m)):  # in transcription order
-            i, j = (
-                k if length and k < length else length - 1 if length else None
-                for length in (n, m)
-            )
-            if strand == "-":
-                i, j = (
-                    None if x is None else size - 1 - x for x, size in ((i, n), (j, m))
-                )
-            beside = 0 if strand == "+" else -1
-            pairs.append(
-                (
-                    start + (beside if i is None else i),
-                    start + (beside if j is None else j),
-                )
-            )
-        for number, (i, j) in enumerate(pairs):
-            if not (0 <= i < len(sequence) and 0 <= j < len(edited)):
-                continue
-            (ref, *place), (alt, *_) = (
-                window(sequence, i, strand),
-                window(edited, j, strand),
-            )
-            if number < len(sequence) - n and not touches(*place, start, n):
-                continue
-            # Where several bases stand for one, that with the largest change counts.
-            both = tuple(hashed([ref, alt]).tolist())
-            kept = found.get((i, strand), both)
-            found[i, strand] = max(both, kept, key=lambda pair: abs(pair[1] - pair[0]))
-    return found
-
-
-@settings(max_examples=150, deadline=None)
-@given(variants())
-def test_the_effect_is_the_largest_change_between_the_edited_contigs(
-    case: Case,
-) -> None:
-    (allele,) = score([case.record], texts(c=case.sequence), site_effects())
-    expected = oracle(case.sequence, case.edited)
-    largest = max(expected.values(), key=lambda both: abs(both[1] - both[0]))
-    effect = allele.effect
-    assert (effect.ref, effect.alt) == largest
-    assert expected[effect.position, effect.strand] == largest
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    variants(),
-    st.lists(st.tuples(st.integers(0, 80), st.sampled_from("+-")), max_size=5),
-)
-def test_given_sites_are_the_only_ones(case: Case, places: Any) -> None:
-    def effect_at(*sites: tuple[int, Any]) -> ScoredAllele:
-        kind = site_effects(sites=TssSites({"c": sites}))
-        return score([case.record], texts(c=case.sequence), kind)[0]
-
-    allele = effect_at(*places)
-    alone = [effect_at(place).effect for place in places]
-    scored = [effect for effect in alone if effect is not None]
-    expected = oracle(case.sequence, case.edited)
-    for effect in scored:
-        assert (effect.position, effect.strand) in expected
-    if not scored:
-        assert allele == ScoredAllele((NO_SITE,))
-        assert not set(places) & set(expected)
-    else:
-        assert abs(allele.effect.delta) == max(abs(one.delta) for one in scored)
-
-
-def test_a_substitution_is_seen_from_the_other_strand_as_well() -> None:
-    sequence = random_dna(200, 1)
-    place = 90
-    other = "A" if sequence[place] != "A" else "C"
-    kind = site_effects(2)
-    given_here = record("c", place + 1, sequence[place], other)
-    (here,) = score([given_here], texts(c=sequence), kind)
-    turned = reverse_complement(sequence)
-    there = len(sequence) - 1 - place
-    mirrored = record("c", there + 1, turned[there], reverse_complement(other))
-    (seen,) = score([mirrored], texts(c=turned), kind)
-    assert (here.effect.ref, here.effect.alt) == (seen.effect.ref, seen.effect.alt)
-    assert here.effect.position == len(sequence) - 1 - seen.effect.position
-    assert here.effect.strand != seen.effect.strand
-
-
-def test_what_cannot_be_scored_at_sites_says_why() -> None:
-    sequence = random_dna(60, 2) + "N" * 30 + random_dna(60, 3)
-    reference = texts(c=sequence)
-    rows = [
-        record("c", 31, sequence[30], sequence[30] + random_dna(UP + DOWN + 1, 5)),
-        record("c", 1, sequence[0], "A" if sequence[0] != "A" else "C"),
-    ]
-    long, edge = score(rows, reference, site_effects())
-    assert long == ScoredAllele((Note.TOO_LONG,))
-    assert edge.notes == (Note.CONTIG_EDGE,) and edge.effect is not None
-    beside_gap = record("c", 60, sequence[59], "A" if sequence[59] != "A" else "C")
-    sites = TssSites({"c": [(60 + UP - 1, "+")]})
-    (at_gap,) = score([beside_gap], reference, site_effects(sites=sites), max_n=0.25)
-    assert at_gap == ScoredAllele((Note.TOO_MANY_N,))
-    (elsewhere,) = score([beside_gap], reference, site_effects(), max_n=0.25)
-    assert elsewhere.effect is not None
