@@ -37,7 +37,7 @@ the TATA class, so it follows the grammar.
 DHS tracks: OPEN1 contains the CpG islands and the enhancers of type 1, OPEN2 the islands and the enhancers of
 type 2. START and TBP require the grammar of promoters, the hardest feature to learn in this genome.
 
-HM tracks are broad. ACTIVE and SILENT cover all bases at 1.5–3.5 kb (`Parameters.distal_range`) on either
+HM tracks are broad. ACTIVE and SILENT cover all bases at 1.5–3.5 kb (`DISTAL_RANGE`) on either
 side of the center of an activator or a silencer. Their determinants are outside a window of 1,000 bp centered
 on the bin, and always inside one of 8,000 bp.
 
@@ -61,9 +61,8 @@ closed_chromatin like `disrupts_site`, at a site without binding, in
 """
 
 import gzip
-from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -74,7 +73,7 @@ import pysam
 from numpy.typing import NDArray
 
 from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import bgzip_writer, quiet_htslib, write_json
+from bigbird_dna.disk.atomic import bgzip_writer, quiet_htslib
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.sequence import Intervals
@@ -82,81 +81,74 @@ from bigbird_dna.genome.sequence import Intervals
 MEGABASES_RANGE = (0.1, 1000.0)  # supported sizes
 
 
-@dataclass(frozen=True)
-class Parameters:
-    """Sizes, densities and difficulty of the simulation; lengths in bp, densities in bp per locus.
+# Sizes, densities and difficulty of the simulation; lengths in bp, densities in bp per locus. With these values, a
+# 5-mer logistic regression distinguishes promoters (400 bp) from GC-matched windows with an AUROC of about 0.73,
+# while the true grammar reaches nearly 1.
 
-    With the defaults, a 5-mer logistic regression distinguishes promoters (400 bp) from GC-matched windows
-    with an AUROC of about 0.73, while the true grammar reaches nearly 1.
-    """
+# Contigs demo1…demo6 as fractions of the genome. The last two are intended as held-out contigs: demo5 (11
+# %) for validation and demo6 (14 %) for testing.
+CONTIG_FRACTIONS = (0.26, 0.20, 0.16, 0.13, 0.11, 0.14)
 
-    # Contigs demo1…demo6 as fractions of the genome. The last two are intended as held-out contigs: demo5 (11
-    # %) for validation and demo6 (14 %) for testing.
-    contig_fractions: tuple[float, ...] = (0.26, 0.20, 0.16, 0.13, 0.11, 0.14)
+# Composition
+GC_LEVELS = (0.36, 0.54)
+GC_STEPS = 10
+ISOCHORE_LENGTH = (15_000, 90_000)
+CPG_ODDS = 0.2
+"""odds of G after C; the observed/expected ratio is 1 to 1.4 times this value"""
+ISLAND_GC = 0.60
+ISLAND_CPG_ODDS = 0.85
+ISLAND_LENGTH = (400, 900)
+ORPHAN_ISLAND_EVERY = 7_000
+GAP_EVERY = 400_000
+GAP_LENGTH = (100, 2_000)
 
-    # Composition
-    gc_levels: tuple[float, float] = (0.36, 0.54)
-    gc_steps: int = 10
-    isochore_length: tuple[int, int] = (15_000, 90_000)
-    cpg_odds: float = 0.2
-    """odds of G after C; the observed/expected ratio is 1 to 1.4 times this value"""
-    island_gc: float = 0.60
-    island_cpg_odds: float = 0.85
-    island_length: tuple[int, int] = (400, 900)
-    orphan_island_every: int = 7_000
-    gap_every: int = 400_000
-    gap_length: tuple[int, int] = (100, 2_000)
+# Repeats
+REPEAT_FAMILIES = 8
+REPEAT_LENGTH = (300, 1_500)
+REPEAT_DIVERGENCE = (0.05, 0.25)
+REPEAT_INDELS = 0.1
+"""indels per substitution"""
+REPEAT_FRACTION = 0.22
+"""fraction of the genome, before later copies, islands and motifs overwrite earlier ones"""
 
-    # Repeats
-    repeat_families: int = 8
-    repeat_length: tuple[int, int] = (300, 1_500)
-    repeat_divergence: tuple[float, float] = (0.05, 0.25)
-    repeat_indels: float = 0.1
-    """indels per substitution"""
-    repeat_fraction: float = 0.22
-    """fraction of the genome, before later copies, islands and motifs overwrite earlier ones"""
+# Promoters and decoys
+PROMOTER_EVERY = 900
+DECOYS_PER_PROMOTER = 4.0
+TATA_FRACTION = 0.5
+"""fraction of promoters and decoys; the others are of the DPE class"""
+CORE_FIDELITY = 0.95
+"""probability that a position of a core promoter element matches its consensus"""
+SPACING_JITTER = 1.0
+"""scales the jitter of the elements' positions around their position in the grammar"""
+DECOY_MIX = (0.35, 0.35, 0.30)
+"""fractions of decoys in the wrong order, at the wrong distance, on the wrong strand"""
+DECOY_SHIFT = (10, 30)
+"""change of each spacing in a decoy of the wrong distance"""
+PROMOTER_FACTOR_FRACTION = 0.3
+"""fraction of promoters with a factor's site upstream of the core"""
+ISLAND_FRACTION = 0.35
+"""fraction of DPE-class promoters inside a CpG island"""
 
-    # Promoters and decoys
-    promoter_every: int = 900
-    decoys_per_promoter: float = 4.0
-    tata_fraction: float = 0.5
-    """fraction of promoters and decoys; the others are of the DPE class"""
-    core_fidelity: float = 0.95
-    """probability that a position of a core promoter element matches its consensus"""
-    spacing_jitter: float = 1.0
-    """scales the jitter of the elements' positions around their position in the grammar"""
-    decoy_mix: tuple[float, float, float] = (0.35, 0.35, 0.30)
-    """fractions of decoys in the wrong order, at the wrong distance, on the wrong strand"""
-    decoy_shift: tuple[int, int] = (10, 30)
-    """change of each spacing in a decoy of the wrong distance"""
-    promoter_factor_fraction: float = 0.3
-    """fraction of promoters with a factor's site upstream of the core"""
-    island_fraction: float = 0.35
-    """fraction of DPE-class promoters inside a CpG island"""
+# Factors' sites and distal elements
+SITE_EVERY = 7_000
+"""isolated sites of one factor"""
+SITE_INTACT = 0.5
+"""fraction of isolated sites without a mismatch at a strong position"""
+WEAK_FIDELITY = 0.7
+ENHANCER_EVERY = 4_000
+ENHANCER_SITES = 5
+ACTIVATOR_EVERY = 8_000
+SILENCER_EVERY = 14_000
+DISTAL_COPIES = 10
+"""sites per activator or silencer"""
+DISTAL_RANGE = (1_500, 3_500)
+"""distance at which activators and silencers act, on either side"""
 
-    # Factors' sites and distal elements
-    site_every: int = 7_000
-    """isolated sites of one factor"""
-    site_intact: float = 0.5
-    """fraction of isolated sites without a mismatch at a strong position"""
-    weak_fidelity: float = 0.7
-    enhancer_every: int = 4_000
-    enhancer_sites: int = 5
-    activator_every: int = 8_000
-    silencer_every: int = 14_000
-    distal_copies: int = 10
-    """sites per activator or silencer"""
-    distal_range: tuple[int, int] = (1_500, 3_500)
-    """distance at which activators and silencers act, on either side"""
-
-    # Variants
-    variants_per_megabase: int = 80
-    indel_fraction: float = 0.25
-    isolation: int = 400
-    """minimum distance of a variant's site from other sites of its factor"""
-
-
-PARAMETERS = Parameters()
+# Variants
+VARIANTS_PER_MEGABASE = 80
+INDEL_FRACTION = 0.25
+ISOLATION = 400
+"""minimum distance of a variant's site from other sites of its factor"""
 
 
 def contig_lengths(megabases: float) -> dict[str, int]:
@@ -164,7 +156,7 @@ def contig_lengths(megabases: float) -> dict[str, int]:
     total = round(megabases * 1e6)
     return {
         f"demo{number}": round(fraction * total) + 137 * (number % 2 * 2 - 1)
-        for number, fraction in enumerate(PARAMETERS.contig_fractions, start=1)
+        for number, fraction in enumerate(CONTIG_FRACTIONS, start=1)
     }
 
 
@@ -216,19 +208,10 @@ class Motif:
     def fidelity(self) -> NDArray[np.float64]:
         """Fidelity of each position of an intact instance; 1 for strong positions of factors."""
         if self in CORE:
-            return np.full(self.width, PARAMETERS.core_fidelity)
-        values = np.full(self.width, PARAMETERS.weak_fidelity)
+            return np.full(self.width, CORE_FIDELITY)
+        values = np.full(self.width, WEAK_FIDELITY)
         values[self.strong] = 1.0
         return values
-
-    @property
-    def weights(self) -> NDArray[np.float64]:
-        """(width, 4): probability of each base in an intact instance."""
-        allowed = self.allowed[:, :4]
-        match = allowed / allowed.sum(axis=1, keepdims=True)
-        other = ~allowed / (~allowed).sum(axis=1, keepdims=True)
-        conforms = self.fidelity[:, None]
-        return np.asarray(conforms * match + (1 - conforms) * other)
 
 
 CORE = (
@@ -324,10 +307,10 @@ def sample_chains(
 
 def background(length: int, rng: np.random.Generator) -> Codes:
     """Return a contig's background sequence; adjacent isochores have different levels of GC."""
-    steps, cpg_odds = PARAMETERS.gc_steps, PARAMETERS.cpg_odds
-    contents = np.linspace(*PARAMETERS.gc_levels, steps)
+    steps, cpg_odds = GC_STEPS, CPG_ODDS
+    contents = np.linspace(*GC_LEVELS, steps)
     tables = np.stack([chain(float(gc), cpg_odds) for gc in contents])
-    low, high = (bound // BLOCK for bound in PARAMETERS.isochore_length)
+    low, high = (bound // BLOCK for bound in ISOCHORE_LENGTH)
     levels = np.empty(-(-length // BLOCK), dtype=np.int64)
     start, level = 0, -1
     while start < len(levels):
@@ -360,14 +343,12 @@ def lay_repeats(
     Copies are truncated at their 5' end, as in retroelements; the remaining fraction is uniform in 20–100 %.
     """
     copies: list[tuple[int, int, int, bool]] = []
-    remaining = PARAMETERS.repeat_fraction * len(codes)
+    remaining = REPEAT_FRACTION * len(codes)
     while remaining > 0:
         family = int(rng.integers(len(families)))
         size = int(len(families[family]) * rng.uniform(0.2, 1.0))
-        divergence = float(rng.uniform(*PARAMETERS.repeat_divergence))
-        copy = diverge(
-            families[family][-size:], divergence, PARAMETERS.repeat_indels, rng
-        )
+        divergence = float(rng.uniform(*REPEAT_DIVERGENCE))
+        copy = diverge(families[family][-size:], divergence, REPEAT_INDELS, rng)
         reverse = bool(rng.integers(2))
         if reverse:
             copy = COMPLEMENT[copy[::-1]]
@@ -380,9 +361,7 @@ def lay_repeats(
 
 
 OFFSETS: Positions = np.array([-92, -64, -31, -3, 27], dtype=np.int64)
-JITTER: Positions = np.rint(
-    np.array([8, 6, 2, 0, 1]) * PARAMETERS.spacing_jitter
-).astype(np.int64)
+JITTER: Positions = np.rint(np.array([8, 6, 2, 0, 1]) * SPACING_JITTER).astype(np.int64)
 """Largest deviation of each core element from its position in the grammar."""
 PRESENCE = {
     "promoter-tata": (0.25, 0.90, 1.0, 1.0, 0.0),
@@ -404,7 +383,7 @@ Plan = tuple[pd.DataFrame, pd.DataFrame]  # loci, sites
 
 def draw_cores(count: int, rng: np.random.Generator) -> tuple[Flags, Flags, Positions]:
     """Draw the core elements of promoters: DPE class or not (N,), presence and offset from the TSS (N, 5)."""
-    dpe = rng.random(count) >= PARAMETERS.tata_fraction
+    dpe = rng.random(count) >= TATA_FRACTION
     presence = np.array(list(PRESENCE.values()))[dpe.astype(np.int64)]
     present = rng.random(presence.shape) < presence
     offset = OFFSETS + rng.integers(-JITTER, JITTER + 1, size=present.shape)
@@ -414,7 +393,7 @@ def draw_cores(count: int, rng: np.random.Generator) -> tuple[Flags, Flags, Posi
 def promoters(count: int, rng: np.random.Generator) -> Plan:
     """Return promoters, some with a factor's site upstream of the core."""
     dpe, present, offset = draw_cores(count, rng)
-    loci = np.flatnonzero(rng.random(count) < PARAMETERS.promoter_factor_fraction)
+    loci = np.flatnonzero(rng.random(count) < PROMOTER_FACTOR_FRACTION)
     factors = np.array([INDEX[name] for name in LONE_FACTORS])
     upstream = {
         "locus": loci,
@@ -432,11 +411,11 @@ def decoys(count: int, rng: np.random.Generator) -> Plan:
     """Return decoys, each of one of three kinds."""
     _, present, offset = draw_cores(count, rng)
     reverse = np.zeros_like(present)
-    mix = np.cumsum(PARAMETERS.decoy_mix)
+    mix = np.cumsum(DECOY_MIX)
     way = np.searchsorted(mix / mix[-1], rng.random(count), side="right")
     # A single element has no order.
     way = np.where(present.sum(axis=1) < 2, 1, way)
-    low, high = PARAMETERS.decoy_shift
+    low, high = DECOY_SHIFT
     # Loci with the same elements are processed together.
     for number in range(3):
         of_way = np.flatnonzero(way == number)
@@ -519,20 +498,20 @@ def _clusters(
 
 def plan_contig(length: int, rng: np.random.Generator) -> Plan:
     """Return all loci of a contig, and their sites."""
-    count = max(1, round(length / PARAMETERS.promoter_every))
-    runs = max(1, round(length / PARAMETERS.gap_every))
-    shortest, longest = PARAMETERS.gap_length
+    count = max(1, round(length / PROMOTER_EVERY))
+    runs = max(1, round(length / GAP_EVERY))
+    shortest, longest = GAP_LENGTH
     longest = max(min(longest, length // 50), 101)
     gaps = rng.integers(shortest, longest, size=runs)
     gap_loci = pd.DataFrame({"kind": "gap", "width": gaps, "anchor": gaps // 2})
     plans = [
         promoters(count, rng),
-        decoys(round(count * PARAMETERS.decoys_per_promoter), rng),
+        decoys(round(count * DECOYS_PER_PROMOTER), rng),
     ]
 
     # Enhancers: clusters of sites of several factors, half of each type.
-    number = round(length / PARAMETERS.enhancer_every)
-    copies = PARAMETERS.enhancer_sites
+    number = round(length / ENHANCER_EVERY)
+    copies = ENHANCER_SITES
     types = rng.integers(2, size=number)
     motif = np.empty((number, copies), dtype=np.int64)
     for index, (opener, others) in enumerate(ENHANCERS.values()):
@@ -544,15 +523,15 @@ def plan_contig(length: int, rng: np.random.Generator) -> Plan:
     plans.append(_clusters(np.array(list(ENHANCERS))[types], motif, SLOT, rng))
 
     for name, every in (
-        ("activator", PARAMETERS.activator_every),
-        ("silencer", PARAMETERS.silencer_every),
+        ("activator", ACTIVATOR_EVERY),
+        ("silencer", SILENCER_EVERY),
     ):
-        shape = round(length / every), PARAMETERS.distal_copies
+        shape = round(length / every), DISTAL_COPIES
         motif = np.full(shape, INDEX[DISTAL[name]])
         plans.append(_clusters(name, motif, DISTAL_SLOT, rng))
     for factor in LONE_FACTORS:  # intact, or broken at one strong position
-        motif = np.full((round(length / PARAMETERS.site_every), 1), INDEX[factor])
-        broken = rng.random(len(motif)) >= PARAMETERS.site_intact
+        motif = np.full((round(length / SITE_EVERY), 1), INDEX[factor])
+        broken = rng.random(len(motif)) >= SITE_INTACT
         width = int(WIDTHS[INDEX[factor]])
         plans.append(_clusters("site", motif, width, rng, broken))
 
@@ -662,7 +641,7 @@ def chromatin_peaks(
     rng: np.random.Generator,
 ) -> dict[str, pd.DataFrame]:
     """Return the peaks of TBP and of the DHS and HM tracks on a contig of `size` bp, by the rules above."""
-    low, high = PARAMETERS.distal_range
+    low, high = DISTAL_RANGE
     flank = (low + high) // 2
     shores = np.array(islands, dtype=np.int64).reshape(-1, 2)
     island = (shores[:, 0], shores[:, 1], shores.mean(axis=1).astype(np.int64))
@@ -747,7 +726,7 @@ def draw_variants(
         broken = own.loc[own["broken"], "start"]
         starts = np.sort(np.concatenate((found[track]["start"], broken)))
         gaps = np.diff(starts, prepend=-(10**9), append=10**12)
-        apart = gaps > PARAMETERS.isolation
+        apart = gaps > ISOLATION
         isolated = set(starts[apart[:-1] & apart[1:]].tolist())
         # DELTA opens nothing, so its sites in enhancers and promoters may be changed. Whether its repaired
         # sites would be bound depends on their chromatin, so its broken sites are excluded.
@@ -763,7 +742,7 @@ def draw_variants(
             candidates.append((track, start, reverse, state))
     candidates.sort()
 
-    number = round(PARAMETERS.variants_per_megabase * len(codes) / 1e6)
+    number = round(VARIANTS_PER_MEGABASE * len(codes) / 1e6)
     variants: list[tuple[int, str, str, str]] = []
     taken = np.zeros(len(codes) + 1, dtype=bool)
     for index in rng.permutation(len(candidates)).tolist():
@@ -792,7 +771,7 @@ def _mutate(
     """Return a variant of a site that is bound, closed or broken; None if the drawn change does not have the
     intended effect."""
     motif = MOTIFS[INDEX[track]]
-    indel = rng.random() < PARAMETERS.indel_fraction
+    indel = rng.random() < INDEL_FRACTION
     if state == "bound":
         categories = ["disrupts_site", "tolerated", "flanking"]
         category = str(rng.choice(categories, p=[0.5, 0.2, 0.3]))
@@ -897,10 +876,6 @@ _VCF_HEADER = """\
 """
 
 
-def _rows(table: pd.DataFrame) -> Iterator[Any]:
-    yield from table.itertuples()
-
-
 def simulate_contig(
     name: str, length: int, families: list[Codes], seed: np.random.SeedSequence
 ) -> dict[str, str]:
@@ -914,17 +889,17 @@ def simulate_contig(
 
     # CpG islands: over the TSS of some DPE-class promoters, and orphans at random positions.
     dpe = loci.loc[loci["kind"] == "promoter-dpe", "anchor"].to_numpy()
-    dpe = dpe[islanding.random(len(dpe)) < PARAMETERS.island_fraction]
-    orphans = round(length / PARAMETERS.orphan_island_every)
+    dpe = dpe[islanding.random(len(dpe)) < ISLAND_FRACTION]
+    orphans = round(length / ORPHAN_ISLAND_EVERY)
     center = np.concatenate((dpe, islanding.integers(length, size=orphans)))
-    low, high = PARAMETERS.island_length
+    low, high = ISLAND_LENGTH
     size = islanding.integers(low, high + 1, size=len(center))
     before = (size * islanding.uniform(0.3, 0.7, size=len(center))).astype(int)
     start = np.clip(center - before, 0, None)
     end = np.minimum(start + size, length)
     islands = list(zip(start.tolist(), end.tolist(), strict=True))
     if islands:
-        chains = chain(PARAMETERS.island_gc, PARAMETERS.island_cpg_odds)[None]
+        chains = chain(ISLAND_GC, ISLAND_CPG_ODDS)[None]
         rows = np.zeros(len(islands), dtype=np.int64)
         texts = sample_chains(chains, rows, int((end - start).max()), islanding)
         for (start, end), text in zip(islands, texts, strict=True):
@@ -935,7 +910,7 @@ def simulate_contig(
         masked[start:end] = True
     for start, end in islands:
         masked[start:end] = False
-    for gap in _rows(loci[loci["kind"] == "gap"]):
+    for gap in loci[loci["kind"] == "gap"].itertuples():
         codes[gap.start : gap.end] = N_CODE
         masked[gap.start : gap.end] = False
     planted = plant(codes, sites, planting)
@@ -974,13 +949,13 @@ def simulate_contig(
     tss = loci[is_promoter].sort_values("anchor", kind="stable")
     files["promoters.sga"] = "".join(
         f"{name}\tTSS\t{row.anchor + 1}\t{'-' if row.minus else '+'}\t1\t{name.upper()}G{number}_1\n"
-        for number, row in enumerate(_rows(tss), start=1)
+        for number, row in enumerate(tss.itertuples(), start=1)
     )
     for track, table_of_peaks in peaks.items():
         files[f"peaks/{track}.narrowPeak.gz"] = "".join(
             f"{name}\t{row.start}\t{row.end}\t{track}.{name}.{number}\t{min(1000, 10 * row.signal)}\t.\t"
             f"{row.signal}\t-1\t-1\t{row.summit - row.start}\n"
-            for number, row in enumerate(_rows(table_of_peaks), start=1)
+            for number, row in enumerate(table_of_peaks.itertuples(), start=1)
         )
     planted_elements = [
         (
@@ -989,9 +964,9 @@ def simulate_contig(
             f"{row.kind};anchor={row.anchor}",
             "-" if row.minus else "+",
         )
-        for row in _rows(loci)
+        for row in loci.itertuples()
     ]
-    for row in _rows(sites):
+    for row in sites.itertuples():
         motif = MOTIFS[row.motif]
         label = f"motif-{motif.name}{';broken' if row.broken else ''}"
         sign = "-" if row.reverse else "+"
@@ -1017,8 +992,8 @@ def simulate(out_dir: Path, seed: int, megabases: float) -> None:
 
     Files: `genome.fa.gz` (bgzip, soft-masked, with `.fai` and `.gzi`), `promoters.sga` (EPDnew's format),
     `peaks/{track}.narrowPeak.gz`, `tracks.tsv`, `variants.vcf.gz` (bgzip, with `.tbi`; the true effect in
-    INFO), `loci.bed.gz` (all planted elements, including decoys) and `truth.json`. They are moved into place
-    when all are complete; other files in `out_dir` are kept.
+    INFO) and `loci.bed.gz` (all planted elements, including decoys). They are moved into place when all are
+    complete; other files in `out_dir` are kept.
 
     `UsageError` for a size outside `MEGABASES_RANGE`, a negative seed, or an `out_dir` that cannot be created
     or contains other files of these names.
@@ -1032,12 +1007,12 @@ def simulate(out_dir: Path, seed: int, megabases: float) -> None:
     family_seed, *contig_seeds = np.random.SeedSequence(seed).spawn(1 + len(lengths))
     # Families of repeats are the same for all contigs.
     rng = np.random.default_rng(family_seed)
-    low, high = PARAMETERS.repeat_length
-    sizes = rng.integers(low, high + 1, size=PARAMETERS.repeat_families)
-    contents = rng.uniform(0.38, 0.54, size=PARAMETERS.repeat_families)
+    low, high = REPEAT_LENGTH
+    sizes = rng.integers(low, high + 1, size=REPEAT_FAMILIES)
+    contents = rng.uniform(0.38, 0.54, size=REPEAT_FAMILIES)
     families = []
     for gc, size in zip(contents, sizes.tolist(), strict=True):
-        table = chain(float(gc), PARAMETERS.cpg_odds)[None]
+        table = chain(float(gc), CPG_ODDS)[None]
         families.append(sample_chains(table, np.zeros(1, np.int64), size, rng)[0])
 
     with into_directory(out_dir) as directory:
@@ -1076,22 +1051,3 @@ def simulate(out_dir: Path, seed: int, megabases: float) -> None:
         (directory / "tracks.tsv").write_text(
             "".join(["track\tgroup\tfile\tdescription\n", *rows]), encoding="utf-8"
         )
-        truth = {
-            "seed": seed,
-            "parameters": asdict(PARAMETERS),
-            "suggested_splits": {"valid": ["demo5"], "test": ["demo6"]},
-            "motifs": {
-                motif.name: {
-                    "consensus": motif.consensus,
-                    "description": motif.description,
-                    "pwm": np.round(motif.weights, 4).tolist(),
-                }
-                for motif in MOTIFS
-            },
-            "tracks": {
-                track: {"group": group, "description": description}
-                for track, (group, description) in TRACKS.items()
-            },
-            "contigs": lengths,
-        }
-        write_json(directory / "truth.json", truth)

@@ -2,7 +2,6 @@
 
 import gc
 import io
-import json
 import os
 import signal
 import sys
@@ -91,9 +90,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     loci: dict[str, list[tuple[int, int, str, str]]] = {name: [] for name in sequences}
     for contig, start, end, name, _, strand in lines(directory / "loci.bed.gz"):
         loci[contig].append((int(start), int(end), name, strand))
-    return Demo(
-        directory, sequences, loci, json.loads((directory / "truth.json").read_text())
-    )
+    return Demo(directory, sequences, loci)
 
 
 @pytest.fixture(scope="session")

@@ -279,7 +279,6 @@ class Demo(NamedTuple):
     directory: Path
     sequences: dict[str, str]
     loci: dict[str, list[tuple[int, int, str, str]]]
-    truth: dict
 
 
 def lines(path: Path) -> list[list[str]]:

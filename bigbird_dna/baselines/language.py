@@ -55,7 +55,6 @@ PREDICTORS = (
 )
 LEFT_PREDICTORS = (UNIFORM, UNIGRAM, TOKENS_LEFT, BASES_LEFT)
 
-MEMORY = 4 << 30  # bytes for n-grams over tokens
 # Evenly spaced hidden validation tokens for choosing orders and exponents, and bases for choosing strengths.
 CHOOSING_TOKENS = 4000
 CHOOSING_BASES = 5_000_000
@@ -203,13 +202,11 @@ def fit_language_baselines(
     token_order: int = 6,
     base_order: int = LARGEST_ORDER,
     both_strands: bool = True,
-    memory: int = MEMORY,
     causal: bool = False,
 ) -> LanguageBaselines:
     """Fit n-grams over tokens and Markov models over bases to documents, and choose their parameters.
 
-    N-grams are fitted to all documents, or to as many evenly spaced ones as `memory` bytes allow. Markov
-    models, whose tables have a fixed size, are fitted to all. `token_order` and `base_order` (0 to 12) are
+    N-grams are fitted to at most `tokens.MOST_TOKENS`, Markov models, whose tables have a fixed size, to all. `token_order` and `base_order` (0 to 12) are
     the maximum orders; the second one is lower for few documents. With `both_strands`, Markov models also
     count the reverse complement of the documents; n-grams over tokens need documents of both strands instead.
     For a `causal` model, all baselines use only the left context.
@@ -223,7 +220,7 @@ def fit_language_baselines(
     views = (LEFT,) if causal else VIEWS
     chosen = np.asarray(evenly(hidden, CHOOSING_TOKENS / hidden))
     tokens = fit_token_models(
-        training, validation, chosen, tokenizer, token_order, memory, views
+        training, validation, chosen, tokenizer, token_order, views
     )
     token_bases = DocumentBases(tokenizer)
     # Longer contexts are nearly all different, and their tables large.

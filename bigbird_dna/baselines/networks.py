@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -49,17 +49,6 @@ _AT_ONCE = 256  # most windows per prediction batch
 _BASES_AT_ONCE = 1 << 17
 
 
-class DrawnWindows(Windows, Protocol):
-    """Training windows that are drawn for each step, as for the models of the task."""
-
-    @property
-    def shares(self) -> NDArray[np.float64]:
-        """The fraction of positives among the draws, (T,)."""
-
-    def draw(self, step: int, first: int, count: int) -> tuple[list[str], Bytes]:
-        """The windows `first … first + count` of a step, with their labels (n, T)."""
-
-
 class DrawnTexts(TextWindows):
     """Whole sequences, drawn for networks as for the models; N replaces the bases that the models trim."""
 
@@ -91,26 +80,6 @@ class DrawnTexts(TextWindows):
         return texts, self.labels(chosen)
 
 
-class Network(Protocol):
-    """A class of networks with an `output` layer and the attribute `shortest`, the least window in bp."""
-
-    shortest: int
-
-    def __call__(self, length: int, labels: int) -> nn.Module:
-        """Make a network from one-hot windows (B, 4, L) to logits (B, T)."""
-
-
-class OneHotNetwork(nn.Module):
-    """A network from codes (B, L) to logits (B, T)."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, codes: Tensor) -> Tensor:
-        return self.inner(one_hot(codes))  # type: ignore[no-any-return]
-
-
 @dataclass(frozen=True)
 class NetworkSettings:
     """Training settings of a network: those of the models of its task, and how its windows are used.
@@ -125,14 +94,15 @@ class NetworkSettings:
     evaluated: int = 2000  # most held-out windows on which weights are chosen
 
 
-class NetworkBaseline(Training[OneHotNetwork]):
-    """A network on one-hot windows. `windows` identifies its data: a killed training resumes only on the same
+class NetworkBaseline(Training[nn.Module]):
+    """A network on one-hot windows, made by `network(length, labels)`: from (B, 4, L) to logits (B, T), with a layer
+    `output`; `network.shortest` is the least window in bp. `windows` identifies its data: a killed training resumes only on the same
     windows. Computation is in bfloat16 where that is faster. On one type of CPU, a seed gives bit-identical
     results."""
 
     def __init__(
         self,
-        network: Network,
+        network: Any,
         settings: NetworkSettings,
         *,
         name: str,
@@ -147,7 +117,7 @@ class NetworkBaseline(Training[OneHotNetwork]):
             windows,
         )
         self.checkpoints, self.device = checkpoints, choose_device(device)
-        self.trained: TrainingResult[OneHotNetwork] | None = None
+        self.trained: TrainingResult[nn.Module] | None = None
 
     @property
     def config(self) -> TrainingConfig:
@@ -157,27 +127,29 @@ class NetworkBaseline(Training[OneHotNetwork]):
         shape = {"length": self.learned.length, "labels": self.learned.shape[1]}
         return {"comparator": self.name, **shape, **self.windows}
 
-    def build(self) -> OneHotNetwork:
-        length = self.learned.length
-        return OneHotNetwork(self.network(length, self.learned.shape[1]))
+    def build(self) -> nn.Module:
+        network: nn.Module = self.network(self.learned.length, self.learned.shape[1])
+        return network
 
-    def objective(self, network: OneHotNetwork, world: World) -> NetworkObjective:
+    def objective(self, network: nn.Module, world: World) -> NetworkObjective:
         return NetworkObjective(
             self.learned, self.held_out, self.settings, world.device
         )
 
-    def initialize(self, network: OneHotNetwork) -> None:
-        output = network.inner.output  # initialized to the best constant prediction
+    def initialize(self, network: nn.Module) -> None:
+        output = network.output  # initialized to the best constant prediction
         assert isinstance(output, nn.Linear)
         with torch.no_grad():
             output.bias.copy_(self.settings.loss.constant(self.learned.shares))
 
-    def describe(self, network: OneHotNetwork) -> str:
+    def describe(self, network: nn.Module) -> str:
         return f"{self.name}: {self.learned.shape[0]:,} training windows of {self.learned.length:,} bp"
 
-    def fit(self, learned: Windows, held_out: Windows) -> Self:
-        """Train the network, or resume; `learned` are `DrawnWindows`."""
-        self.learned, self.held_out = cast(DrawnWindows, learned), held_out
+    def fit(self, learned: Any, held_out: Windows) -> Self:
+        """Train the network, or resume. `learned` are windows with `shares` (T,), the fraction of positives, and
+        `draw(step, first, count)`, which returns the windows `first … first + count` of a step, and their
+        labels (n, T)."""
+        self.learned, self.held_out = learned, held_out
         length, shortest = learned.length, self.network.shortest
         if length < shortest:
             raise DataError(
@@ -241,7 +213,7 @@ class NetworkObjective(Objective):
 
     def __init__(
         self,
-        learned: DrawnWindows,
+        learned: Any,
         held_out: Windows,
         settings: NetworkSettings,
         device: torch.device,
@@ -267,7 +239,7 @@ class NetworkObjective(Objective):
     def loss(
         self, network: nn.Module, batch: Batch, totals: dict[str, float]
     ) -> Tensor:
-        logits = network(batch["codes"]).float()
+        logits = network(one_hot(batch["codes"])).float()
         return (
             self.settings.loss.rows(logits, batch["labels"]).sum() / totals["windows"]
         )
@@ -285,5 +257,5 @@ def _logits(
     size = max(1, min(_AT_ONCE, _BASES_AT_ONCE // codes.shape[1]))
     with torch.inference_mode():
         parts = torch.split(torch.from_numpy(codes), size)
-        logits = [network(part.to(device)).float().cpu() for part in parts]
+        logits = [network(one_hot(part.to(device))).float().cpu() for part in parts]
         return torch.cat(logits).numpy()

@@ -24,9 +24,6 @@ Ints32 = NDArray[np.int32]
 
 # Used if the counts of counts give no estimate (tiny or saturated orders); KenLM's choice.
 FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
-# Memory in bytes per token if all n-grams differ: for each order from two on, and for temporary data.
-# Measured with tokens drawn at random from 32,000.
-KEPT_BYTES, WORKING_BYTES = 24, 48
 
 Ids = NDArray[np.int64]
 Tokens = NDArray[np.integer]
@@ -117,7 +114,7 @@ def _discounts(counts: Ints32) -> Floats:
 class KneserNey:
     """Token probabilities given the `order − 1` preceding tokens; ids are from 0 to `vocabulary − 1`.
 
-    A fitted model needs 24 bytes per distinct n-gram of each order (`affordable_tokens`).
+    A fitted model needs 24 bytes per distinct n-gram of each order.
     """
 
     def __init__(self, order: int, vocabulary: int) -> None:
@@ -242,11 +239,3 @@ def tokens_between(positions: Tokens) -> Ids:
     """
     previous = np.append(-2, positions[:-1])
     return np.asarray(positions - previous - 1, np.int64)
-
-
-def affordable_tokens(memory: int, order: int, models: int = 1) -> int:
-    """Number of tokens for each of `models` n-gram models of this order in `memory` bytes.
-
-    This is the worst case, in which no n-gram occurs twice; small vocabularies need a fraction of it.
-    """
-    return memory // (models * (KEPT_BYTES * (order - 1) + WORKING_BYTES))

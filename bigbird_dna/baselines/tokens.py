@@ -24,7 +24,6 @@ from bigbird_dna.baselines.ngram import (
     Floats,
     KneserNey,
     Tokens,
-    affordable_tokens,
     tokens_between,
 )
 from bigbird_dna.console import log, progress
@@ -38,6 +37,9 @@ Ints32 = NDArray[np.int32]
 # Number of probabilities held at a time: 16 MB, and about ten times as much with derived arrays.
 CELLS = 1 << 21
 _FEWEST = 30  # minimum number of tokens of a kind for fitting exponents
+MOST_TOKENS = (
+    12_000_000  # of training; n-grams up to order 6 of both directions need 4 GB
+)
 _PATIENCE = 2  # orders without improvement, after which longer n-grams are not tried
 
 View = tuple[bool, bool]
@@ -195,78 +197,46 @@ class TokenModels(NamedTuple):
         return token_bits(self.best[view], held_out, seen=view[0])
 
 
-def fit_token_models(
-    training: Sequence[Tokens],
-    validation: MaskedTokens,
-    chosen: Tokens,
-    tokenizer: Tokenizer,
-    longest: int,
-    memory: int,
-    views: Sequence[View] = VIEWS,
-) -> TokenModels:
-    """The best model of each view; orders and exponents are chosen on the `chosen` hidden validation tokens.
-
-    All documents are used, or as many evenly spaced ones as two models can use in `memory` bytes. With all
-    views, if an order below `longest` is best, this number is larger.
-    """
-    documents = _affordable(training, longest, memory)
-    models = _choose(documents, validation, chosen, tokenizer, longest, views)
-    orders = {view: model.order for view, model in models.best.items()}
-    needed = max(orders.values())
-    if views == VIEWS and len(documents) < len(training) and needed < longest:
-        del models
-        documents = _affordable(training, needed, memory)
-        models = _choose(
-            documents, validation, chosen, tokenizer, needed, views, orders
-        )
-    return models
-
-
 def evenly(count: int, fraction: float) -> list[int]:
     """Evenly spaced indices, this fraction of `count`: all for 1, at least one if any."""
     size = min(max(int(count * fraction), 1), count)
     return [int((index + 0.5) * count / size) for index in range(size)]
 
 
-def _affordable(
-    training: Sequence[Tokens], order: int, memory: int
-) -> Sequence[Tokens]:
-    """All documents, or as many evenly spaced ones as two models of an order can use; logged."""
-    total = sum(map(len, training))
-    fraction = affordable_tokens(memory, order, models=2) / max(total, 1)
-    documents = [training[index] for index in evenly(len(training), fraction)]
-    tokens = sum(map(len, documents))
-    log(
-        f"n-grams over tokens, up to order {order}: training on {tokens:,} of {total:,} tokens"
-    )
-    return documents
-
-
-def _choose(
+def fit_token_models(
     training: Sequence[Tokens],
     validation: MaskedTokens,
     chosen: Tokens,
     tokenizer: Tokenizer,
     longest: int,
-    views: Sequence[View],
-    orders: dict[View, int] | None = None,
+    views: Sequence[View] = VIEWS,
 ) -> TokenModels:
-    """Fit increasing orders in both directions; `orders` are those to keep, None: the best."""
+    """The best model of each view; orders and exponents are chosen on the `chosen` hidden validation tokens.
+
+    Increasing orders are fitted in both directions to all documents, or to evenly spaced ones of at most
+    `MOST_TOKENS` in total.
+    """
+    total = sum(map(len, training))
+    documents = [
+        training[index] for index in evenly(len(training), MOST_TOKENS / max(total, 1))
+    ]
+    tokens = sum(map(len, documents))
+    log(
+        f"n-grams over tokens, up to order {longest}: training on {tokens:,} of {total:,} tokens"
+    )
     candidates, vocabulary = tokenizer.hidden_ids.astype(np.int64), tokenizer.vocabulary
     best: dict[View, KneserNey | Product] = {}
     least = dict.fromkeys(views, np.inf)
     two_sided = any(both for _, both in views)
-    forwards = KneserNey(longest, vocabulary).fitted_orders(training)
+    forwards = KneserNey(longest, vocabulary).fitted_orders(documents)
     backwards = KneserNey(longest, vocabulary).fitted_orders(
-        document[::-1] for document in training
+        document[::-1] for document in documents
     )
     for forward in forwards:
         if forward.order == 1:
             unigram = forward
         backward = next(backwards) if two_sided else forward
         for view in views:
-            if orders is not None and forward.order != orders[view]:
-                continue
             seen, both = view
             model: KneserNey | Product = forward
             if both:
@@ -281,12 +251,6 @@ def _choose(
                 bits = token_bits(forward, validation, seen=seen)[chosen]
             if bits.sum() < least[view]:
                 least[view], best[view] = float(bits.sum()), model
-        longest_best = max(model.order for model in best.values()) if best else 0
-        if orders is None and forward.order >= longest_best + _PATIENCE:
+        if forward.order >= max(model.order for model in best.values()) + _PATIENCE:
             break
-    orders_text = ", ".join(
-        f"{best[view].order} {'on both sides' if view[1] else 'from the left'}"
-        for view in views
-    )
-    log(f"n-grams over tokens: best order{'s' if two_sided else ''} {orders_text}")
     return TokenModels(best, unigram)

@@ -99,7 +99,7 @@ def simulate(
     """Simulate a demo genome with known promoters, chromatin tracks and variant effects.
 
     OUT_DIR gets genome.fa.gz, promoters.sga, peaks/*.narrowPeak.gz, tracks.tsv, variants.vcf.gz (true effects
-    in INFO), loci.bed.gz and truth.json. Of the contigs demo1 to demo6, demo5 is intended for validation and
+    in INFO) and loci.bed.gz. Of the contigs demo1 to demo6, demo5 is intended for validation and
     demo6 for testing.
     """
     from bigbird_dna.simulate import simulate

@@ -6,12 +6,13 @@ Each class has the least window in bp, `shortest`, and each network an `output` 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.baselines.networks import CnnProm, Network
+from bigbird_dna.baselines.networks import CnnProm
 
 # Axes: B windows, L bases, P positions, C channels, H means, T labels.
 
@@ -173,7 +174,7 @@ class ResidualCnn(nn.Module):
         return self.output(self.dropout(means.flatten(1)))  # type: ignore[no-any-return]
 
 
-NETWORKS: Mapping[str, Network] = {
+NETWORKS: Mapping[str, Any] = {
     "cnnprom": CnnProm,
     "deepromoter": DeePromoter,
     "deepsea": DeepSea,
