@@ -876,6 +876,10 @@ _VCF_HEADER = """\
 """
 
 
+def _rows(table: pd.DataFrame) -> Any:
+    return table.itertuples()
+
+
 def simulate_contig(
     name: str, length: int, families: list[Codes], seed: np.random.SeedSequence
 ) -> dict[str, str]:
@@ -910,7 +914,7 @@ def simulate_contig(
         masked[start:end] = True
     for start, end in islands:
         masked[start:end] = False
-    for gap in loci[loci["kind"] == "gap"].itertuples():
+    for gap in _rows(loci[loci["kind"] == "gap"]):
         codes[gap.start : gap.end] = N_CODE
         masked[gap.start : gap.end] = False
     planted = plant(codes, sites, planting)
@@ -949,13 +953,13 @@ def simulate_contig(
     tss = loci[is_promoter].sort_values("anchor", kind="stable")
     files["promoters.sga"] = "".join(
         f"{name}\tTSS\t{row.anchor + 1}\t{'-' if row.minus else '+'}\t1\t{name.upper()}G{number}_1\n"
-        for number, row in enumerate(tss.itertuples(), start=1)
+        for number, row in enumerate(_rows(tss), start=1)
     )
     for track, table_of_peaks in peaks.items():
         files[f"peaks/{track}.narrowPeak.gz"] = "".join(
             f"{name}\t{row.start}\t{row.end}\t{track}.{name}.{number}\t{min(1000, 10 * row.signal)}\t.\t"
             f"{row.signal}\t-1\t-1\t{row.summit - row.start}\n"
-            for number, row in enumerate(table_of_peaks.itertuples(), start=1)
+            for number, row in enumerate(_rows(table_of_peaks), start=1)
         )
     planted_elements = [
         (
@@ -964,9 +968,9 @@ def simulate_contig(
             f"{row.kind};anchor={row.anchor}",
             "-" if row.minus else "+",
         )
-        for row in loci.itertuples()
+        for row in _rows(loci)
     ]
-    for row in sites.itertuples():
+    for row in _rows(sites):
         motif = MOTIFS[row.motif]
         label = f"motif-{motif.name}{';broken' if row.broken else ''}"
         sign = "-" if row.reverse else "+"

@@ -5,7 +5,6 @@ Tracks have no strand: they count a k-mer and its reverse complement as one feat
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
@@ -13,10 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix, vstack
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from bigbird_dna.console import log
 from bigbird_dna.genome import sequence
 from bigbird_dna.genome.sequence import (
     UNKNOWN,
@@ -195,19 +192,3 @@ def _scales(labels: Tensor) -> Tensor:
     if bool((known == len(labels)).all()):
         return torch.ones(1, 1)
     return len(labels) / known.clamp_min(1)
-
-
-def fit_regression(model: Any, x: Any, labels: Array, what: str) -> None:
-    """Fit a scikit-learn model; early stops are logged."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ConvergenceWarning)
-        model.fit(x, labels)
-    if any(issubclass(warning.category, ConvergenceWarning) for warning in caught):
-        log(f"{what} stopped before convergence")
-
-
-def balanced_log_loss(logits: ArrayLike, labels: Array) -> float:
-    """Mean log loss of log-odds (N,) of label 1, both classes weighted equally; nats."""
-    signs = np.where(labels == 1, -1, 1)
-    losses = np.logaddexp(0, signs * np.asarray(logits, np.float64))
-    return float(np.mean([losses[labels == label].mean() for label in (0, 1)]))

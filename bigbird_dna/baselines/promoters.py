@@ -6,21 +6,22 @@ reference.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix, issparse
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, PredefinedSplit
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.class_weight import compute_sample_weight
 
 from bigbird_dna.baselines.kmers import (
-    balanced_log_loss,
     base_codes,
     both_strand_frequencies,
-    fit_regression,
     kmer_frequencies,
     other_strand,
 )
@@ -121,18 +122,14 @@ class LogisticBaseline:
 
     def __init__(
         self,
-        name: str,
         features: Callable[[Sequence[str]], Any],
         seed: int,
         *,
         penalties: Sequence[float] = PENALTIES,
         standardized: bool = True,
-        settings: Mapping[str, Any] | None = None,
     ) -> None:
-        self.name, self.features, self.seed = name, features, seed
+        self.features, self.seed = features, seed
         self.penalties, self.standardized = penalties, standardized
-        self.settings = dict(settings or {})  # of the features, as JSON values
-        self.penalty = float("nan")
         self.pipeline: Any = None
 
     def fit(self, sequences: Sequence[str], labels: ArrayLike) -> Self:
@@ -140,8 +137,31 @@ class LogisticBaseline:
         self.pipeline = None
         y = np.asarray(labels).astype(np.int64)
         x = self.features(sequences)
-        self.penalty = self._choose_penalty(x, y)
-        self.pipeline = self._fit(x, y, self.penalty)
+        regression = LogisticRegression(
+            class_weight="balanced", max_iter=1000, random_state=self.seed
+        )
+        pipeline = make_pipeline(regression)
+        if self.standardized:
+            scaler = StandardScaler(with_mean=not issparse(x))
+            pipeline = make_pipeline(scaler, regression)
+        held_out = np.zeros(len(y), dtype=bool)
+        generator = np.random.default_rng(self.seed)
+        for label in (0, 1):
+            rows = np.flatnonzero(y == label)
+            held_out[generator.permutation(rows)[: len(rows) // 5]] = True
+        penalties = self.penalties
+        if len(np.unique(y[held_out])) < 2:
+            middle = penalties[len(penalties) // 2]
+            pipeline.set_params(logisticregression__C=middle)
+            self.pipeline = pipeline.fit(x, y)
+            return self
+        search = GridSearchCV(
+            pipeline,
+            {"logisticregression__C": penalties},
+            scoring=_balanced_log_likelihood,
+            cv=PredefinedSplit(np.where(held_out, 0, -1)),
+        )
+        self.pipeline = search.fit(x, y).best_estimator_
         return self
 
     def predict(self, sequences: Sequence[str]) -> Floats:
@@ -158,31 +178,10 @@ class LogisticBaseline:
         logits = self.pipeline.decision_function(self.features(sequences))
         return np.asarray(logits, np.float64)
 
-    def _choose_penalty(self, x: Any, y: Ints) -> float:
-        held_out = np.zeros(len(y), dtype=bool)
-        generator = np.random.default_rng(self.seed)
-        for label in (0, 1):
-            rows = np.flatnonzero(y == label)
-            held_out[generator.permutation(rows)[: len(rows) // 5]] = True
-        if len(np.unique(y[held_out])) < 2:
-            return self.penalties[len(self.penalties) // 2]
-        losses = []
-        for penalty in self.penalties:
-            pipeline = self._fit(x[~held_out], y[~held_out], penalty)
-            logits = pipeline.decision_function(x[held_out])
-            losses.append(balanced_log_loss(logits, y[held_out]))
-        return self.penalties[int(np.argmin(losses))]
 
-    def _fit(self, x: Any, y: Ints, penalty: float) -> Any:
-        regression = LogisticRegression(
-            C=penalty, class_weight="balanced", max_iter=1000, random_state=self.seed
-        )
-        pipeline = make_pipeline(regression)
-        if self.standardized:
-            scaler = StandardScaler(with_mean=not issparse(x))
-            pipeline = make_pipeline(scaler, regression)
-        fit_regression(pipeline, x, y, f"{self.name} regression with C={penalty:g}")
-        return pipeline
+def _balanced_log_likelihood(model: Any, x: Any, y: Ints) -> float:
+    weights = compute_sample_weight("balanced", y)
+    return -float(log_loss(y, model.predict_proba(x), sample_weight=weights))
 
 
 class KmerLogistic(LogisticBaseline):
@@ -190,9 +189,7 @@ class KmerLogistic(LogisticBaseline):
 
     def __init__(self, k: int, seed: int, *, both_strands: bool = False) -> None:
         count = both_strand_frequencies if both_strands else kmer_frequencies
-        super().__init__(
-            f"{k}-mer", lambda texts: count(texts, k), seed, settings={"k": k}
-        )
+        super().__init__(lambda texts: count(texts, k), seed)
         self.k = k
 
     @property
@@ -220,9 +217,7 @@ class PositionLogistic(LogisticBaseline):
 
     def __init__(self, seed: int) -> None:
         penalties = (1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
-        super().__init__(
-            "position", self._features, seed, penalties=penalties, standardized=False
-        )
+        super().__init__(self._features, seed, penalties=penalties, standardized=False)
 
     def _features(self, sequences: Sequence[str]) -> Any:
         """`DataError` for windows with another length than in training."""
@@ -251,11 +246,10 @@ def promoter_regression(name: str, k: int, seed: int) -> LogisticBaseline:
         return PositionLogistic(seed)
     if name == "orf":
         return LogisticBaseline(
-            "orf",
             lambda texts: longest_open_frames(texts)[:, None],
             seed,
             penalties=(1,),
         )
     if name == "composition":
-        return LogisticBaseline("composition", composition_features, seed)
+        return LogisticBaseline(composition_features, seed)
     return KmerLogistic(k, seed)

@@ -90,7 +90,7 @@ def sequence_regressions(
 ) -> dict[str, SequenceRegression]:
     """Return the regressions for a kind of labels by name; `position` only for binary, `aligned` ones."""
     kmers = KmerLogistic(k, seed, both_strands=both_strands)
-    composition = LogisticBaseline("composition", composition_and_length, seed)
+    composition = LogisticBaseline(composition_and_length, seed)
     regressions = {
         KMER: SequenceRegression(kmers, loss),
         COMPOSITION: SequenceRegression(composition, loss),

@@ -12,9 +12,6 @@ from pydantic import AfterValidator, Field
 from bigbird_dna.config.promoters import NegativeSet
 from bigbird_dna.config.section import Section, field
 
-# Maximum lengths of lists: a wrong list would start thousands of trainings.
-_MOST, _MOST_MECHANISMS = 20, 100
-
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 StudyTask = Literal["promoters", "chromatin"]
 StudyStart = Literal["pretrained", "random", "random_long"]
@@ -43,13 +40,11 @@ class StudyConfig(Section):
         (0.05, 0.2, 1.0),
         "fractions of the training examples; a smaller sample is a subset of a larger one",
         min_length=1,
-        max_length=_MOST,
     )
     seeds: tuple[Seed, ...] = field(
         (1, 2, 3),
         "random seeds of weights, order and sampled examples; one model per initialization and seed",
         min_length=1,
-        max_length=_MOST,
     )
     initializations: tuple[StudyStart, ...] = field(
         ("pretrained", "random"),
@@ -134,7 +129,6 @@ class TablesConfig(Section):
     models: tuple[TableModel, ...] = field(
         (),
         "language models in addition to the run's own, such as BERT at 512 tokens",
-        max_length=_MOST,
     )
     initializations: tuple[TableStart, ...] = field(
         ("pretrained", "random"), "initial weights of fine-tuned language models"
@@ -143,7 +137,6 @@ class TablesConfig(Section):
         (1, 2, 3),
         "random seeds of language models and neural networks; other baselines use the first",
         min_length=1,
-        max_length=_MOST,
     )
     negative_sets: tuple[NegativeSet, ...] | None = field(
         None, "negative sets of Table 6; none: those of promoters.windows", min_length=1
@@ -157,7 +150,6 @@ class TablesConfig(Section):
         "peak learning rates of both: each is trained, that with the lowest validation loss is reported; "
         "none: that of the task",
         min_length=1,
-        max_length=_MOST,
     )
 
     def _faults(self) -> Iterator[str]:
@@ -207,7 +199,6 @@ class AblationConfig(Section):
             ),
             "compared values of encoder.attention",
             min_length=1,
-            max_length=_MOST_MECHANISMS,
         )
     )
     head_init: Literal["local", "random"] | None = field(
@@ -218,7 +209,6 @@ class AblationConfig(Section):
         (1,),
         "random seeds; each mechanism is trained with each seed",
         min_length=1,
-        max_length=_MOST,
     )
     tokens: int = field(512, "tokens per input", ge=16)
     batch_tokens: int = field(

@@ -157,7 +157,6 @@ def test_the_longest_open_frame_tells_coding_windows_and_nothing_else() -> None:
         coding[row] if label else sequences[row] for row, label in enumerate(LABELS)
     ]
     model = promoter_regression("orf", 3, seed=1).fit(mixed[TRAIN], LABELS[TRAIN])
-    assert model.name == "orf"
     coded, other = (
         model.predict([s for s, y in zip(mixed, LABELS, strict=True) if y == k])
         for k in (1, 0)
@@ -178,12 +177,14 @@ def test_it_is_scikit_learn_s_regression_on_the_one_hot_matrix() -> None:
     sequences = random_sequences(letters="ACGTN")
     y = np.array([sequence[OFFSET] in "AC" for sequence in sequences]).astype(int)
     model = PositionLogistic(seed=1).fit(sequences[TRAIN], y[TRAIN])
-    expected = regression(model.penalty).fit(slow_one_hot(sequences[TRAIN]), y[TRAIN])
+    expected = regression(model.pipeline[-1].C).fit(
+        slow_one_hot(sequences[TRAIN]), y[TRAIN]
+    )
     x = slow_one_hot(sequences[TEST])
     np.testing.assert_allclose(
         model.predict(sequences[TEST]), expected.predict_proba(x)[:, 1], atol=2e-3
     )
-    assert model.penalty in model.penalties
+    assert model.pipeline[-1].C in model.penalties
     assert model.coefficients.shape == (LENGTH, 4)
     # The logits are those of the coefficients, and their logistic function the probabilities.
     logits = x @ model.coefficients.ravel() + model.intercept
@@ -218,8 +219,8 @@ def test_k_mer_predictions_are_those_of_the_scaled_regression_to_the_byte(
         losses.append(
             (sum(chosen[y[held_out] == label].mean() for label in (0, 1)), penalty)
         )
-    assert model.penalty == min(losses)[1]
-    fitted = make_pipeline(StandardScaler(), regression(model.penalty)).fit(x, y)
+    assert min(losses)[1] == model.pipeline[-1].C
+    fitted = make_pipeline(StandardScaler(), regression(model.pipeline[-1].C)).fit(x, y)
     expected = fitted.predict_proba(kmer_frequencies(sequences[TEST], k))
     assert (
         model.predict(sequences[TEST]).tobytes()

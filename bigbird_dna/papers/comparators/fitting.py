@@ -25,6 +25,7 @@ from bigbird_dna.config.run import Config
 from bigbird_dna.console import log, progress
 from bigbird_dna.data.chromatin import BinWindows, sample
 from bigbird_dna.data.promoter_windows import (
+    check_training_classes,
     read_windows,
     training_windows,
     variants,
@@ -67,8 +68,8 @@ def fit_promoters(
     world: World,
 ) -> dict[str, Any]:
     """Fit a comparator to the windows of a negative set, and write `predictions.parquet` of the held-out ones;
-    returns its metrics. A killed training of a network resumes. `DataError` unless training and validation
-    windows have both classes and equal lengths."""
+    returns its metrics. A killed training of a network resumes. `DataError` unless there are training windows
+    of both classes."""
     if not world.is_first:
         return {}
     section, training = config.promoters, config.promoters.training
@@ -77,17 +78,7 @@ def fit_promoters(
     fraction = training.train_fraction if name in NETWORKS else 1
     rows = training_windows(data, fraction, training.seed)
     valid = np.flatnonzero(data.rows["split"] == "valid")
-    for split, some in (("training", rows), ("validation", valid)):
-        if len(np.unique(data.labels[some])) < 2:
-            raise DataError(
-                f"{windows}: the {split} windows must be of both classes, found only one"
-            )
-        lengths = {len(sequences[row]) for row in some}
-        if len(lengths) > 1:
-            raise DataError(
-                f"{windows}: {split} windows must have the same length, found {min(lengths):,} and "
-                f"{max(lengths):,} bp"
-            )
+    check_training_classes(windows, data)
     texts, labels = [sequences[row] for row in rows], data.labels[rows]
     held_out = TextWindows([sequences[row] for row in valid], data.labels[valid])
     model: Any

@@ -38,6 +38,8 @@ from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.metrics.auroc import Estimate
+from bigbird_dna.metrics.resampling import bits_per_base
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.input_embeddings import initialize
@@ -393,13 +395,14 @@ class BytesTask(Task[CausalNetwork, Floats]):
     ) -> dict[str, Any]:
         train, test = self.streams["train"], self.streams["test"]
         bits, low, high = mean_bits(measured, test)
+        known = len(measured) > 1
         simple, conditional = simple_bits(train, test)
         result = {
             "format": self.section.format,
             "attention": self.section.encoder.attention,
             "bits_per_byte": bits,
-            "bits_per_byte_low": low,
-            "bits_per_byte_high": high,
+            "bits_per_byte_low": low if known else None,
+            "bits_per_byte_high": high if known else None,
             "by_frequency": simple,
             "by_frequency_after_a_byte": conditional,
             "test_inputs": test.inputs,
@@ -413,15 +416,9 @@ class BytesTask(Task[CausalNetwork, Floats]):
         return result
 
 
-def mean_bits(
-    bits: Floats, stream: ByteStream
-) -> tuple[float, float | None, float | None]:
-    """Return bits per byte from the bits of each input (N,), with 95 % interval (none for a single input)."""
+def mean_bits(bits: Floats, stream: ByteStream) -> Estimate:
+    """Return bits per byte from the bits of each input (N,), with 95 % interval (NaN for a single input)."""
     inputs = map(stream.input, range(stream.inputs))
     counts = np.array([(symbols != END).sum() for symbols in inputs])
-    mean = float(bits.sum() / counts.sum())
-    if len(bits) < 2:
-        return mean, None, None
-    variance = np.square(bits - mean * counts).sum() * len(bits) / (len(bits) - 1)
-    half = 1.959964 * math.sqrt(float(variance)) / float(counts.sum())
-    return mean, mean - half, mean + half
+    rates = bits_per_base({"model": bits}, counts, np.arange(len(bits)), "model")
+    return rates["model"].bits_per_base

@@ -26,10 +26,9 @@ from bigbird_dna.papers.experiments.long_range_sequences import (
     SPLITS,
     TOKENS,
     Sequences,
-    distance_baseline,
+    baseline,
     read_listops,
     read_pathfinder,
-    root_baseline,
     write_listops,
     write_pathfinder,
 )
@@ -225,7 +224,7 @@ class SequenceTask(Task[Classifier, np.ndarray]):
     @cached_property
     def encoder(self) -> EncoderConfig:
         symbols = len(TOKENS) if self.task == "listops" else 256
-        longest = max(one.longest for one in self.data.values()) + 1
+        longest = max(sequences.longest for sequences in self.data.values()) + 1
         return self.section.encoder_of(self.attention, symbols + OFFSET, longest)
 
     @cached_property
@@ -273,7 +272,6 @@ class SequenceTask(Task[Classifier, np.ndarray]):
         interval = binomtest(right, len(test)).proportion_ci(method="wilson")
         frequent = np.bincount(train.targets).argmax()
         listops = self.task == "listops"
-        baseline = root_baseline if listops else distance_baseline
         result = {
             "task": self.task,
             "attention": self.attention,

@@ -315,14 +315,14 @@ def test_promoter_data_that_are_refused(tiny_config: Path, tmp_path: Path) -> No
 def test_windows_of_one_class_are_refused(tiny_config: Path, tmp_path: Path) -> None:
     source = tiny_config.parent / "results/promoters"
     rows = pd.read_parquet(source / "windows.parquet")
-    keep = ~((rows["split"] == "valid") & (rows["negative_set"] == "positive"))
+    keep = ~((rows["split"] == "train") & (rows["negative_set"] == "positive"))
     home = tmp_path / "windows"
     home.mkdir()
     rows[keep].to_parquet(home / "windows.parquet", index=False)
     labels = (rows[keep]["negative_set"] == "positive").to_numpy()
     packed = np.packbits(labels[:, None], axis=1)
     np.savez(home / "labels.npz", packed=packed, tracks=np.array(["promoter"]))
-    with fails(DataError, home, "validation"):
+    with fails(DataError, home):
         fit_windows(tiny_config, "gc", tmp_path / "out", windows=home)
 
 
