@@ -81,11 +81,12 @@ const found = frames.map(({ contentDocument: page, contentWindow: view }) => {
 
 
 def found_in_browser(text: str, script: str, directory: Path) -> Any:
-    """What `script` puts into `found` at the end of a page, after everything is loaded."""
+    """What `script` puts into `found` at the end of a page, two seconds after everything is loaded."""
     path = directory / "page.html"
     end = "document.body.textContent = `FOUND${JSON.stringify(found)}END`;"
     run = (
-        f"<script>addEventListener('load', () => {{ {script} {end} }})</script></body>"
+        "<script>addEventListener('load', () => setTimeout(() => {"
+        f" {script} {end} }}, 2000))</script></body>"
     )
     path.write_text(text.replace("</body>", run))
     command = [
@@ -95,6 +96,7 @@ def found_in_browser(text: str, script: str, directory: Path) -> Any:
         "--disable-gpu",
         "--hide-scrollbars",
         "--dump-dom",
+        "--virtual-time-budget=9000",
     ]
     command += [f"--user-data-dir={directory / 'browser'}", path.as_uri()]
     dom = subprocess.run(

@@ -119,7 +119,7 @@ def auc_report(
 ) -> None:
     """Report AUROC with confidence interval and AUPRC of each track, and medians per group of tracks.
 
-    Writes tracks.tsv, groups.tsv and report.html, with --calibration also track_calibration.tsv and .svg.
+    Writes tracks.tsv, groups.tsv and report.html, with --calibration also track_calibration.tsv.
     Tracks with only one class are excluded and listed. Intervals are over blocks of 10 kb of sequence; over
     rows (DeLong) if the positions of the rows are unknown.
     """
@@ -275,8 +275,8 @@ def evaluate_promoters(
 
     Writes promoters.tsv: AUROC, AUPRC, F1 and MCC at 0.5 with confidence intervals over blocks of 10 kb of
     sequence, joined where windows are similar (column homology), and AUROC differences to each baseline.
-    Also writes roc.svg, precision_recall.svg and score_histograms.svg, and calibration.tsv and .svg, before
-    and after calibration if calibration.json is next to the predictions. If predictions have the column
+    Also writes calibration.tsv, before and after calibration if calibration.json is next to the predictions,
+    and figures for report run (roc, precision_recall and calibration, .plotly.json). If predictions have the column
     coding, there are rows for pairs whose promoter and negative are both less than half coding.
     """
     from bigbird_dna.data.predictions import ALL, KMER, PROMOTER_BASELINES
@@ -417,7 +417,7 @@ def evaluate_scan(
     """Evaluate a scan of whole contigs: calls against annotated transcription start sites (TSSs).
 
     On each strand, the highest score is a call and silences windows near it; then the next. A call is correct
-    if a TSS of its strand that no better call took is within a distance. Writes scan.tsv and scan.svg:
+    if a TSS of its strand that no better call took is within a distance. Writes scan.tsv and a figure:
     precision and recall, calls per Mb, and the realized false-discovery rate at nominal rates, with
     confidence intervals over blocks of 10 kb. Nominal rates follow from the scores as probabilities: score
     with --calibrated. chance_fdr is that of random calls.
@@ -478,7 +478,7 @@ def evaluate_variants(
 ) -> None:
     """Evaluate predicted variant effects against known effects (AUROC of |Δ|, sign accuracy).
 
-    Writes variants.svg and variants.tsv: AUROC of the absolute probability change on the affected track, with
+    Writes a figure and variants.tsv: AUROC of the absolute probability change on the affected track, with
     confidence interval, AUROC of the log-odds, and the fraction of correct signs; for all variants, by
     category and by track. EFFECT is none, gain, loss, or another word for an effect of unknown direction.
     Alleles without a score or with unknown effect are counted and excluded. With --compare, writes
@@ -515,7 +515,7 @@ def report_run(
     """Write the report of a run from the files of its evaluations, and print its main results.
 
     Writes into RUN_DIR: report.html, with all plots and tables; report/summary.tsv and summary.txt, the
-    metrics with 95 % intervals; and the plots of losses and bits per base of the trainings.
+    metrics with 95 % intervals; and the figures of losses and bits per base of the trainings.
     """
     from bigbird_dna.reporting.run_page import report_run
 

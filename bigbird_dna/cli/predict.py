@@ -576,7 +576,7 @@ def explain(
 
     For promoter, chromatin and sequence models. A contribution is how much lower the score is on
     average with the other bases in the place of a base. Its noise is the standard deviation over divisions of
-    the sequence into tokens. Files: explanation.html, bases.tsv, scores.tsv, seqlets.bed, contributions.bw,
+    the sequence into tokens. Files: logos/*.svg, bases.tsv, scores.tsv, seqlets.bed, contributions.bw,
     and ohe.npz and shap.npz for TF-MoDISco. A region is in the center of the model's window; one of a single
     base is a TSS for a promoter model, whose whole window is explained. With a model of start sites, such as
     yeast-promoters, a region of a single base is a start site, and 150 bp before it and 50 bp from it on are
@@ -604,7 +604,7 @@ def explain(
             threads=threads,
         )
     log(
-        f"{output}/explanation.html: {counts.targets:,} sequences, {counts.bases:,} bases, "
+        f"{output}: {counts.targets:,} sequences, {counts.bases:,} bases, "
         f"{counts.seqlets:,} seqlets"
     )
 
@@ -655,7 +655,7 @@ def find_motifs(
 
     Seqlets with similar contributions are clustered by TF-MoDISco, and each cluster is compared with all
     matrices by Tomtom. Outputs with the name of a factor are checked: do their motifs match the factor's own
-    matrix, and how often those of the other factors? Files: motifs.html, motifs.tsv, matches.tsv,
+    matrix, and how often those of the other factors? Files: motifs.tsv, matches.tsv,
     recovered.tsv, motifs.meme. Needs the extra "explain" of the package, which is compiled in the first run.
     """
     from bigbird_dna.explanation.motifs import find_motifs
@@ -670,6 +670,6 @@ def find_motifs(
         threads=threads,
     )
     log(
-        f"{output}/motifs.html: {counts.outputs:,} outputs, {counts.motifs:,} motifs, "
+        f"{output}: {counts.outputs:,} outputs, {counts.motifs:,} motifs, "
         f"{counts.matched:,} with a match"
     )

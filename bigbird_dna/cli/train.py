@@ -333,7 +333,7 @@ def finetune_sequences(
     0 and 1, names of classes, or numbers. A table can have a column split; or each table is a split by its
     name, such as train.csv, dev.csv and test.csv. Otherwise, similar sequences are in the same split.
 
-    MODEL_DIR contains the model for score-sequences, report.html and metrics.tsv with the test results of the
+    MODEL_DIR contains the model for score-sequences, report.md and metrics.tsv with the test results of the
     model and its baselines. Resumes and stops like pretrain.
     """
     from bigbird_dna.finetuning.sequences import LabeledSequenceTask
@@ -374,7 +374,7 @@ def audit_dataset(
     data: LabeledFiles,
     output: Annotated[
         Path,
-        output_option("DIR", "Tables and page to write."),
+        output_option("DIR", "Tables to write."),
     ],
     negatives: Negatives = None,
     splits: Annotated[
@@ -398,8 +398,7 @@ def audit_dataset(
     Reads the files of finetune-sequences, with any kind of label. Counts labels, and copies and similar
     sequences (20 % common 16-mers, on either strand), also with other labels and in several splits. Fits a
     regression to each of: length, GC content, N, lower-case letters, the first and the last 10 bases, and
-    4-mers, and evaluates it on sequences that are not similar. Writes tables and the page audit.html, and
-    prints what is wrong.
+    4-mers, and evaluates it on sequences that are not similar. Writes tables, and prints what is wrong.
     """
     from bigbird_dna.reporting.audit import audit_dataset
 

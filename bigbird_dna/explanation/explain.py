@@ -1,4 +1,4 @@
-"""Command `explain` and `bigbird_dna.explain`: contributions of bases to predictions, as files and a page."""
+"""Command `explain` and `bigbird_dna.explain`: contributions of bases to predictions, as files."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -37,12 +37,13 @@ from bigbird_dna.model.catalog import stored_name
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.inference import cpu_threads
 from bigbird_dna.model.model import LoadedModel
-from bigbird_dna.reporting.explanations import Explanation, explanation_page
+from bigbird_dna.reporting.logos import draw_logo
 from bigbird_dna.scoring.writers import check_bigwig_contigs, open_writer
 from bigbird_dna.tokens.interface import BASES
 
 METHODS = ("mutagenesis", "gradient")
 MOST_OUTPUTS = 8
+MOST_LOGOS = 24
 SCORES = ["name", "output", "score", "noise", "site"]
 SEQLET_COLUMNS = {
     "contig": "s",
@@ -111,7 +112,7 @@ def explain(
         BED regions or a VCF, with `reference`; or FASTA or a table of sequences (docs/files.md).
         A region of one base is a start site (promoter models and models of start sites).
     output
-        Directory to write: tables, arrays for TF-MoDISco, bigWig, BED of seqlets, and a page.
+        Directory to write: tables, arrays for TF-MoDISco, bigWig, BED of seqlets, and logos.
     reference, aliases
         The indexed FASTA of regions and variants, and a file of alternative contig names.
     method
@@ -212,7 +213,17 @@ def explain(
                 path, "bigwig", origin, contigs=contigs, unit="base"
             ) as write_track:
                 write_track(track_rows(on_reference, column, contigs))
-        explanation_page(page_rows(explained, names), command, method, files)
+        (files / "logos").mkdir()
+        pairs = [(one, column) for one in explained for column in range(len(names))]
+        for number, (one, column) in enumerate(pairs[:MOST_LOGOS], 1):
+            draw_logo(
+                one.target.bases,
+                one.contributions[:, column],
+                one.certain[:, column],
+                [(seqlet.start, seqlet.end) for seqlet in one.seqlets[column]],
+                f"{one.target.name}: {names[column]}",
+                files / "logos" / f"{number:03}.svg",
+            )
     return ExplanationCounts(
         len(explained),
         sum(len(one.target.bases) for one in explained),
@@ -308,27 +319,3 @@ def track_rows(
         for position, value in zip(means.index.tolist(), means.tolist(), strict=True):
             if 0 <= position < length:
                 yield contig, position, position + 1, value
-
-
-def page_rows(
-    explained: Iterable[Explained], names: Sequence[str]
-) -> Iterator[Explanation]:
-    """Yield what the page shows of each target and output."""
-    for one in explained:
-        target, scores = one.target, one.mutations.scores
-        end = target.start + len(target.bases)
-        region = f"{target.contig}:{target.start + 1:,}-{end:,} ({target.strand})"
-        if target.site is not None:
-            region += f", start site {target.site + 1:,}"
-        for column, name in enumerate(names):
-            yield Explanation(
-                target.name,
-                name,
-                region,
-                target.bases,
-                one.contributions[:, column],
-                one.noise[:, column],
-                float(scores[:, column].mean()),
-                float(noise(scores)[column]),
-                [(seqlet.start, seqlet.end) for seqlet in one.seqlets[column]],
-            )

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from bigbird_dna.console import ProgressBar, log
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.outputs import command_line
 from bigbird_dna.disk.tables import read_text_table, write_tsv
 from bigbird_dna.errors import (
     DataError,
@@ -39,7 +38,6 @@ from bigbird_dna.genome.motifs import (
     read_motifs,
 )
 from bigbird_dna.model.inference import cpu_threads
-from bigbird_dna.reporting.motifs import FoundMotif, Match, motif_page
 from bigbird_dna.tokens.interface import BASES
 
 # Lengths in bp are for sites of single factors in some hundred sequences; TF-MoDISco's own are longer.
@@ -80,9 +78,52 @@ RECOVERED = [
     "others_recovered",
 ]
 
+IUPAC = "?ACMGRSVTWYHKDBN"
+"""Letters of sets of bases; base i of ACGT adds 2 to the power of i."""
+_COMMON = 0.25  # smallest frequency of a base in the consensus
+
 # Axes: N explained sequences, L bases, M motifs of an output, K matrices, W positions.
 
 Floats = NDArray[np.float64]
+
+
+class Match(NamedTuple):
+    """Comparison with a matrix: position i of the motif is aligned with i + offset of the matrix.
+
+    `reverse`: of the matrix on the other strand. The q-value is adjusted over all pairs of an output.
+    """
+
+    p_value: float
+    q_value: float
+    offset: int
+    reverse: bool
+
+
+class FoundMotif(NamedTuple):
+    """A cluster of seqlets: frequencies and mean contributions of bases (W, 4), and a match per matrix."""
+
+    name: str
+    output: str
+    effect: str  # on the score: increases or decreases
+    seqlets: int
+    frequencies: Floats
+    contributions: Floats
+    matches: Sequence[Match] = ()
+
+    @property
+    def consensus(self) -> str:
+        """The bases with a frequency of at least 1/4 at each position, as IUPAC letters."""
+        return "".join(
+            IUPAC[int(((row >= _COMMON) * (1, 2, 4, 8)).sum())]
+            for row in self.frequencies
+        )
+
+    def significant(self, max_q: float) -> list[int]:
+        """Numbers of the matrices that the motif matches, best first."""
+        found = [
+            number for number, one in enumerate(self.matches) if one.q_value <= max_q
+        ]
+        return sorted(found, key=lambda number: self.matches[number].p_value)
 
 
 class MotifCounts(NamedTuple):
@@ -117,7 +158,7 @@ def find_motifs(
     explained
         Directories that `explain` wrote, each of other outputs, with sequences of at least 35 bp.
     output
-        Directory to write: tables, motifs in MEME format, and a page (docs/files.md).
+        Directory to write: tables, and motifs in MEME format (docs/files.md).
     matrices, taxon
         A file of matrices in JASPAR format; None: JASPAR's core matrices for a taxonomic group.
     max_q
@@ -139,13 +180,6 @@ def find_motifs(
     directories = [Path(path) for path in explained]
     outputs = read_explained(directories)
     known = jaspar_motifs(taxon) if matrices is None else read_motifs(Path(matrices))
-    options = {
-        "--matrices": matrices,
-        "--taxon": None if matrices else taxon,
-        "--max-q": max_q,
-        "--min-seqlets": min_seqlets,
-    }
-    command = command_line("motifs", directories, options)
     motifs: list[FoundMotif] = []
     with (
         cpu_threads(threads),
@@ -161,7 +195,6 @@ def find_motifs(
         write_tsv(files / "matches.tsv", match_table(motifs, known, max_q))
         write_tsv(files / "recovered.tsv", recovery)
         (files / "motifs.meme").write_text(meme_text(motifs), encoding="utf-8")
-        motif_page(motifs, known, recovery, max_q, command, files)
     matched = sum(bool(motif.significant(max_q)) for motif in motifs)
     return MotifCounts(len(outputs), len(motifs), matched)
 

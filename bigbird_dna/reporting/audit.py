@@ -42,7 +42,6 @@ from bigbird_dna.metrics.auroc import (
     spread_of,
     t_quantile,
 )
-from bigbird_dna.reporting.pages import read_page_table, render_page
 from bigbird_dna.reporting.result import interval
 from bigbird_dna.reporting.sequences import REGRESSION
 
@@ -85,10 +84,10 @@ def audit_dataset(
     split_column: str = COLUMNS.split,
     seed: int = 1,
 ) -> list[str]:
-    """Write the tables and the page of an audit to a directory; return the conclusions.
+    """Write the tables of an audit to a directory; return the conclusions.
 
-    The tables are `audit.tsv`, `labels.tsv`, `features.tsv` and `similar.tsv`; the page is `audit.html`. The
-    files are as for `read_labeled_files`, and `task` as for `parse_labels`.
+    The tables are `audit.tsv`, `labels.tsv`, `features.tsv` and `similar.tsv`. The files are as for
+    `read_labeled_files`, and `task` as for `parse_labels`.
     """
     if task is not None:
         check_choice("--task", task, LABEL_KINDS)
@@ -289,17 +288,6 @@ def audit_dataset(
     with into_directory(output, inputs) as files:
         for name, rows_of_table in tables.items():
             write_tsv(files / f"{name}.tsv", rows_of_table)
-        text = render_page(
-            "audit_page.html",
-            style="run_page.css",
-            title=f"Audit of {data[0].name}",
-            conclusions=conclusions,
-            kind=kind,
-            several=several,
-            different=DIFFERENT,
-            tables={name: read_page_table(files / f"{name}.tsv") for name in tables},
-        )
-        (files / "audit.html").write_text(text, encoding="utf-8")
     return conclusions
 
 

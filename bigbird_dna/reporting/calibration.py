@@ -16,22 +16,10 @@ from bigbird_dna.data.predictions import CalibrationRows, read_predictions
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.track import Track
-from bigbird_dna.metrics.auroc import ENDS, Z95, Floats
-from bigbird_dna.metrics.reliability import (
-    calibration_metrics,
-    reliability,
-    rising_curve,
-)
+from bigbird_dna.metrics.auroc import Z95, Floats
+from bigbird_dna.metrics.reliability import calibration_metrics, reliability
 from bigbird_dna.reporting.arrays import TrackArray
-from bigbird_dna.reporting.result import (
-    BLUE,
-    CHANCE,
-    ORANGE,
-    interval,
-    panels,
-    save_figure,
-    square_panel,
-)
+from bigbird_dna.reporting.pages import write_figure
 from bigbird_dna.reporting.track_evaluation import (
     check_names,
     read_slice,
@@ -39,7 +27,6 @@ from bigbird_dna.reporting.track_evaluation import (
 )
 
 RAW, CALIBRATED = "raw", "calibrated"
-STYLES = {RAW: ("uncalibrated", ORANGE), CALIBRATED: ("calibrated", BLUE)}
 
 PROMOTER_CALIBRATION = [
     "negative_set",
@@ -85,7 +72,6 @@ TRACK_CALIBRATION = [
     "ece_expected_if_calibrated_calibrated",
     "brier_calibrated",
 ]
-_SMALLEST = 1e-4  # lower limit of the axes
 
 
 class SetProbabilities(NamedTuple):
@@ -131,44 +117,43 @@ def promoter_calibration_table(sets: Sequence[SetProbabilities]) -> pd.DataFrame
     return pd.DataFrame(table, columns=PROMOTER_CALIBRATION)
 
 
-def promoter_calibration_figure(
-    sets: Sequence[SetProbabilities], table: pd.DataFrame, path: Path
-) -> None:
-    """Draw reliability curves; legends give the expected calibration error from `table`.
+def promoter_calibration_figure(sets: Sequence[SetProbabilities], path: Path) -> None:
+    """Draw the fraction of promoters in bins of probability, with its 95 % interval."""
+    import plotly.express as px
 
-    The line is the isotonic (non-decreasing) least-squares fit. Points are bins, with the 95 % interval of
-    the fraction of promoters.
-    """
-    errors = table.set_index(["negative_set", "probabilities"])
-    errors = errors[[f"ece_debiased{end}" for end in ENDS]]
-    with panels(1, len(sets), 4.1, 4.9) as (figure, axes):
-        for axis, (negative_set, rows, probabilities) in zip(axes, sets, strict=True):
-            axis.axline((0, 0), slope=1, **CHANCE)
-            for name, values in probabilities.items():
-                legend, color = STYLES[name]
-                weight = rows.negative_weight
-                order = np.argsort(values, kind="stable")
-                fit = rising_curve(rows.labels, values, weight)
-                axis.plot(
-                    values[order], fit[order], color=color, linewidth=1.1, alpha=0.6
-                )
-                error: Any = errors.loc[(negative_set, name)]
-                curve = reliability(rows.labels, values, negative_weight=weight)
-                y, half = curve.fraction, Z95 * curve.spread
-                axis.errorbar(
-                    curve.probability,
-                    y,
-                    yerr=np.minimum(half, [y, 1 - y]),
-                    fmt="o",
-                    markersize=4,
-                    elinewidth=1,
-                    color=color,
-                    label=f"{legend}  {interval(*error)}",
-                )
-            axis.set(xlabel="probability", ylabel="fraction of promoters")
-            title, counts = f"{negative_set} negatives", f"n = {len(rows.labels):,}"
-            square_panel(axis, title, counts, "calibration error [95 % CI]")
-        save_figure(figure, path)
+    tables = []
+    for negative_set, rows, probabilities in sets:
+        for name, values in probabilities.items():
+            curve = reliability(
+                rows.labels, values, negative_weight=rows.negative_weight
+            )
+            points = {
+                "negatives": negative_set,
+                "probabilities": name,
+                "probability": curve.probability,
+                "fraction of promoters": curve.fraction,
+                "half": Z95 * curve.spread,
+            }
+            tables.append(pd.DataFrame(points))
+    figure = px.scatter(
+        pd.concat(tables),
+        x="probability",
+        y="fraction of promoters",
+        error_y="half",
+        color="probabilities",
+        facet_col="negatives",
+        range_x=[-0.02, 1.02],
+        range_y=[-0.02, 1.02],
+        height=480,
+    )
+    figure.add_shape(
+        **{"type": "line", "x0": 0, "y0": 0, "x1": 1, "y1": 1},
+        line={"color": "#bbbbbb"},
+        layer="below",
+        row="all",
+        col="all",
+    )
+    write_figure(figure, path, panels=len(sets))
 
 
 def track_calibration_table(
@@ -216,44 +201,3 @@ def track_calibration_table(
         parts = [*progress(evaluated, "evaluating probabilities", *counted)]
     rows = [row for part in parts for row in part]
     return pd.DataFrame(rows, columns=TRACK_CALIBRATION)
-
-
-def track_calibration_figure(table: pd.DataFrame, path: Path) -> None:
-    """Draw each track's mean probability and fraction of positives, and its error before and after."""
-    look: Any = {"markersize": 4, "alpha": 0.7, "markeredgewidth": 0}
-    numbers = table.select_dtypes("number").clip(lower=_SMALLEST)
-    with panels(1, 2, 4.6, 4.4) as (figure, (left, right)):
-        x = numbers["share_positive"]
-        for name, (legend, color) in STYLES.items():
-            y = numbers[f"mean_{name}"]
-            left.plot(x, y, "o", color=color, label=legend, **look)
-        right.plot(
-            numbers["ece_raw"], numbers["ece_calibrated"], "o", color=BLUE, **look
-        )
-        before, after = table["ece_raw"].median(), table["ece_calibrated"].median()
-        right.set_title(f"Error, median {before:.3f} → {after:.3f}")
-        left.set_title(f"Probabilities of {len(table):,} tracks")
-        left.set(xlabel="fraction of positives", ylabel="mean probability")
-        right.set(
-            xlabel="calibration error, uncalibrated",
-            ylabel="calibration error, calibrated",
-        )
-        left.legend(loc="upper left")
-        limits = (_SMALLEST * 0.8, 1.2)
-        for axis in (left, right):
-            axis.set(xscale="log", yscale="log", xlim=limits, ylim=limits)
-            axis.plot(limits, limits, **CHANCE)
-            axis.set_box_aspect(1)
-        save_figure(figure, path)
-
-
-def median_line(table: pd.DataFrame) -> str:
-    """Return a sentence that summarizes the plot, for the page."""
-    rows = table[table["ece_raw"].notna()]
-    if rows.empty:
-        return "No track has measured rows."
-    before, after = rows["ece_raw"], rows["ece_calibrated"]
-    return (
-        f"The expected calibration error is smaller for {(after < before).sum():,} of {len(rows):,} tracks; "
-        f"its median is {before.median():.3f} before calibration and {after.median():.3f} after calibration."
-    )

@@ -1,138 +1,142 @@
-"""HTML pages from Jinja templates: one file without network access; user input is escaped."""
+"""Figures and pages: plotly figures as JSON, and HTML pages from Jinja templates.
+
+A page is one file without network access: the scripts of plotly and DataTables are inside, user input is escaped,
+and the page's content security policy blocks all requests.
+"""
 
 from __future__ import annotations
 
 import base64
-import hashlib
+import re
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from bigbird_dna.disk.tables import read_text_table
-from bigbird_dna.errors import DataError
+from bigbird_dna.disk.atomic import atomic_path, reading
 
-MAX_ROWS = 5_000
-"""Rows of a table on a page, which would otherwise be slow."""
-
-
-def resource(name: str) -> str:
-    """Return the text of a template, style sheet or script."""
-    return files("bigbird_dna.reporting").joinpath(name).read_text(encoding="utf-8")
-
-
-def data_uri(content: bytes | str, kind: str = "image/svg+xml") -> str:
-    """Return the content of a file, by default an SVG image, as an address inside a page."""
-    stored = content.encode() if isinstance(content, str) else content
-    return f"data:{kind};base64,{base64.b64encode(stored).decode()}"
-
-
-def image(path: Path) -> str:
-    """Return an SVG file as an address inside a page."""
-    return data_uri(path.read_bytes())
-
-
-def render_page(
-    template: str, *, style: str, script: str = "", filters: Any = None, **values: Any
-) -> str:
-    """Render an HTML page from a template; all `values` are escaped, and missing names raise an error.
-
-    `style` is a style sheet, in addition to `page.css`. `script` is the text of the only script that the
-    page's content security policy allows, by its digest.
-    """
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
+if TYPE_CHECKING:
     from markupsafe import Markup
+    from plotly.graph_objects import Figure
+
+SUFFIX = ".plotly.json"
+"""Suffix of the files of figures."""
+PANEL_WIDTH = 360
+"""Smallest width in pixels of a panel."""
+
+
+def style_figure(figure: Figure, panels: int = 1) -> Figure:
+    """Give a figure, with `panels` side by side, the common style; return it."""
+    figure.update_layout(
+        template="plotly_white",
+        margin={"l": 60, "r": 20, "t": 40, "b": 50},
+        legend={"orientation": "h", "y": -0.18, "title": None},
+        font={"family": "system-ui, sans-serif", "size": 13},
+    )
+    if panels > 1:
+        figure.update_layout(width=panels * PANEL_WIDTH)
+    # Facets are labeled "column=value" by default.
+    figure.for_each_annotation(
+        lambda label: label.update(text=label.text.rpartition("=")[2])
+    )
+    return figure
+
+
+def write_figure(figure: Figure, path: Path, panels: int = 1) -> None:
+    """Write a figure, with `panels` side by side, as JSON in the common style."""
+    style_figure(figure, panels)
+    with atomic_path(path) as temporary:
+        temporary.write_text(figure.to_json(), encoding="utf-8")
+
+
+def read_figure(path: Path) -> Markup:
+    """Return a figure as HTML; an SVG file is shown as an image, in which scripts don't run."""
+    from markupsafe import Markup
+    from plotly.io import from_json
+
+    if path.suffix == ".svg":
+        content = base64.b64encode(path.read_bytes()).decode()
+        return Markup('<img alt="{}" src="data:image/svg+xml;base64,{}">').format(
+            path.stem, content
+        )
+    with reading(path, "not a figure of plotly", ValueError):
+        figure = from_json(path.read_text(encoding="utf-8"))
+    return figure_html(figure, path.name.removesuffix(SUFFIX))
+
+
+def figure_html(figure: Figure, name: str) -> Markup:
+    """Return a figure as HTML, with a button that saves it as NAME.svg."""
+    from markupsafe import Markup
+
+    html = figure.to_html(
+        full_html=False,
+        include_plotlyjs=False,
+        div_id=f"figure-{name}",
+        config={
+            "displaylogo": False,
+            "responsive": True,
+            "toImageButtonOptions": {"format": "svg", "filename": name},
+        },
+    )
+    return Markup(html)
+
+
+def read_page_table(path: Path) -> Markup:
+    """Return a table (TSV) as HTML; `DataError` if it is not a table."""
+    with reading(path, "not a table", ValueError):
+        table = pd.read_csv(path, sep="\t", keep_default_na=False, na_values=[""])
+    return page_table(table)
+
+
+def page_table(table: pd.DataFrame) -> Markup:
+    """Return a table that can be sorted and searched; intervals become one column, empty columns are dropped."""
+    from markupsafe import Markup
+
+    shown = table.replace("", None).dropna(axis="columns", how="all")
+    for name in table.columns:
+        low, high = f"{name}_low", f"{name}_high"
+        if low in shown and high in shown:
+            ends = zip(shown[low], shown[high], strict=True)
+            shown[low] = [
+                "" if first != first else f"{first:.4f}\u00a0to\u00a0{last:.4f}"
+                for first, last in ends
+            ]
+            shown = shown.drop(columns=high).rename(columns={low: f"{name}, 95 %"})
+    shown.columns = shown.columns.str.replace("_", " ")
+    html = shown.to_html(
+        index=False,
+        border=0,
+        classes="sortable",
+        na_rep="",
+        float_format=lambda value: (
+            f"{value:.4f}" if abs(value) > 1e-3 else f"{value:.3g}"
+        ),
+    )
+    # Without the indentation, which is half of a large table.
+    html = re.sub(r"\n\s*", "", html)
+    return Markup(f'<div class="scroll" tabindex="0">{html}</div>')
+
+
+def render_page(template: str, **values: Any) -> str:
+    """Render an HTML page from a template; all `values` are escaped, and missing names raise an error."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from plotly.offline import get_plotlyjs
 
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=FunctionLoader(resource),
+        loader=PackageLoader("bigbird_dna", "reporting"),
     )
-    environment.filters |= filters or {}
-    dumps = {"separators": (",", ":"), "allow_nan": False}
-    environment.policies["json.dumps_kwargs"] = dumps
-    digest = hashlib.sha256(script.encode()).digest()
+    datatables = files("itables").joinpath("html")
+    script = datatables.joinpath("dt_bundle.js").read_bytes()
     return environment.get_template(template).render(
-        style=Markup(resource("page.css") + resource(style)),
-        script=Markup(script),
-        digest=base64.b64encode(digest).decode(),
+        plotly=get_plotlyjs(),
+        table_style=datatables.joinpath("dt_bundle.css").read_text(encoding="utf-8"),
+        table_script=base64.b64encode(script).decode(),
+        version=version("bigbird-dna"),
         **values,
     )
-
-
-class PageTable(NamedTuple):
-    """Headings, whether each column is numeric, and the cells as text."""
-
-    headings: list[str]
-    numeric: list[bool]
-    rows: list[list[str]]
-    left_out: int = 0  # number of rows beyond `MAX_ROWS`
-
-    @property
-    def text(self) -> str:
-        """The table as TSV."""
-        return "".join("\t".join(row) + "\n" for row in (self.headings, *self.rows))
-
-
-def read_page_table(path: Path) -> PageTable:
-    """Read a table (TSV) for a page; `DataError` if it has no columns."""
-    table = read_text_table(path)
-    if table.columns.empty:
-        raise DataError(f"{path}: the table has no columns")
-    return page_table(table)
-
-
-def page_table(table: pd.DataFrame) -> PageTable:
-    """Return a table of text for a page; a value and its interval become one column, empty ones are dropped.
-
-    The ends of an interval are `x_low`, `x_high`, or `low`, `high` after the value.
-    """
-    names = [*map(str, table.columns)]
-    cells = {name: table[name].tolist() for name in names}
-    intervals = {}
-    for number, name in enumerate(names):
-        if {f"{name}_low", f"{name}_high"} <= {*names}:
-            intervals[name] = (f"{name}_low", f"{name}_high")
-        elif names[number + 1 : number + 3] == ["low", "high"]:
-            intervals[name] = ("low", "high")
-    ends = {end for pair in intervals.values() for end in pair}
-    columns = {}
-    for name in names:
-        if name in ends or not any(cells[name]):
-            continue
-        column = [_short(cell) for cell in cells[name][:MAX_ROWS]]
-        if name in intervals:
-            low, high = (map(_short, cells[end]) for end in intervals[name])
-            column = [
-                f"{cell} [{first}, {last}]" if cell and first and last else cell
-                for cell, first, last in zip(column, low, high, strict=False)
-            ]
-        columns[name] = column
-    return PageTable(
-        [name.replace("_", " ") for name in columns],
-        [all(map(_is_number, filter(None, cells[name]))) for name in columns],
-        [list(row) for row in zip(*columns.values(), strict=True)],
-        max(0, len(table) - MAX_ROWS),
-    )
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _short(cell: str) -> str:
-    """Format fractions with four digits and integers with commas; other text is unchanged."""
-    if not _is_number(cell):
-        return cell
-    value = float(cell)
-    if value.is_integer() and "." not in cell and "e" not in cell.lower():
-        return f"{int(value):,}"
-    digits = f"{value:.4f}" if 1e-3 <= abs(value) < 1e6 else f"{value:.3g}"
-    return digits.replace("-", "−")

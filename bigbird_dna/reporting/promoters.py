@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 
 from bigbird_dna.data.predictions import (
-    ALL,
     CONTROL,
     MODEL,
     PROMOTER_BASELINES,
@@ -20,18 +19,21 @@ from bigbird_dna.data.predictions import (
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import UsageError
-from bigbird_dna.metrics.auroc import UNDEFINED, auroc_difference
+from bigbird_dna.metrics.auroc import UNDEFINED, auroc_difference, rank_rows
 from bigbird_dna.metrics.labels import binary_metrics
 from bigbird_dna.reporting.calibration import (
     promoter_calibration_figure,
     promoter_calibration_table,
     read_probabilities,
 )
+from bigbird_dna.reporting.pages import write_figure
 from bigbird_dna.reporting.predictors import (
-    draw_curves,
-    draw_histograms,
+    COLORS,
+    RATES,
+    RECALLS,
+    curve_points,
+    predictor_label,
 )
-from bigbird_dna.reporting.result import panels, save_figure
 
 # Baseline → column with the AUROC of a predictor minus that of the baseline.
 DIFFERENCES = {
@@ -81,8 +83,8 @@ def promoter_report(
 ) -> pd.DataFrame:
     """Compare predictions of promoter models on the test windows with those of their baselines.
 
-    Writes `promoters.tsv` (returned), `roc.svg`, `precision_recall.svg` and `score_histograms.svg`, and for
-    the models' probabilities `calibration.tsv` and `calibration.svg`, to the directory `output`. Predictions
+    Writes `promoters.tsv` (returned), and for the models' probabilities `calibration.tsv`, to the directory
+    `output`, with the figures `roc`, `precision_recall` and `calibration` (`write_figure`). Predictions
     (Parquet) are given by negative set, those of `baselines` by negative set and baseline. An ensemble's
     network alone is a further predictor. If `calibration.json` is in the directory of a file in `sets`, as in
     a model directory, calibrated probabilities are evaluated too. `control` is the prediction file of a model
@@ -109,14 +111,12 @@ def promoter_report(
     table = promoter_table(comparisons)
     with into_directory(output) as directory:
         write_tsv(directory / "promoters.tsv", table)
-        curves_figure(comparisons, table, "auroc", directory / "roc.svg")
-        curves_figure(comparisons, table, "auprc", directory / "precision_recall.svg")
-        histogram_figure(comparisons, directory / "score_histograms.svg")
+        curve_figures(comparisons, directory)
         probabilities = [read_probabilities(name, path) for name, path in sets.items()]
         calibration = promoter_calibration_table(probabilities)
         write_tsv(directory / "calibration.tsv", calibration)
-        path = directory / "calibration.svg"
-        promoter_calibration_figure(probabilities, calibration, path)
+        path = directory / "calibration.plotly.json"
+        promoter_calibration_figure(probabilities, path)
     return table
 
 
@@ -146,26 +146,44 @@ def promoter_table(
     return pd.DataFrame(rows, columns=PROMOTERS)
 
 
-def curves_figure(
-    comparisons: Sequence[AlignedPredictions],
-    table: pd.DataFrame,
-    area: str,
-    path: Path,
-) -> None:
-    """Draw the curves of each comparison, see `draw_curves`, with areas from the table of promoters."""
-    table = table[table["stratum"] == ALL]
-    with panels(1, len(comparisons), 4.1, 6.0) as (figure, axes):
-        for axis, one in zip(axes, comparisons, strict=True):
-            rows = table[table["negative_set"] == one.negative_set].set_index("model")
-            title = f"{one.negative_set} negatives"
-            draw_curves(axis, one.labels, one.scores, rows, area, title)
-        save_figure(figure, path)
+def curve_figures(comparisons: Sequence[AlignedPredictions], directory: Path) -> None:
+    """Draw ROC and precision–recall curves, one panel per negative set with both classes."""
+    import plotly.express as px
 
-
-def histogram_figure(comparisons: Sequence[AlignedPredictions], path: Path) -> None:
-    """Draw histograms of the model's probabilities for promoters and negatives."""
-    with panels(1, len(comparisons), 4.1, 3.4) as (figure, axes):
-        for axis, one in zip(axes, comparisons, strict=True):
-            draw_histograms(axis, one.labels, one.scores[MODEL], "promoters", "windows")
-            axis.set_title(f"{one.negative_set} negatives")
-        save_figure(figure, path)
+    curves = []
+    for comparison in comparisons:
+        for name, scores in comparison.scores.items():
+            ranking = rank_rows(comparison.labels, scores)
+            if ranking is None:
+                continue
+            true_positive_rates, precisions = curve_points(ranking)
+            points = {
+                "negatives": comparison.negative_set,
+                "predictor": predictor_label(name),
+                "false positive rate": RATES,
+                "true positive rate": true_positive_rates,
+                "recall": RECALLS,
+                "precision": precisions,
+            }
+            curves.append(pd.DataFrame(points))
+    if not curves:
+        return
+    table = pd.concat(curves)
+    for name, x, y in (
+        ("roc", "false positive rate", "true positive rate"),
+        ("precision_recall", "recall", "precision"),
+    ):
+        figure = px.line(
+            table,
+            x=x,
+            y=y,
+            color="predictor",
+            color_discrete_map=COLORS,
+            facet_col="negatives",
+            range_x=[-0.01, 1.01],
+            range_y=[-0.01, 1.01],
+            render_mode="svg",
+            height=480,
+        )
+        path = directory / f"{name}.plotly.json"
+        write_figure(figure, path, panels=table["negatives"].nunique())

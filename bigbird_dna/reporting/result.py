@@ -29,8 +29,6 @@ PURPLE, SKY, ORANGE = "#CC79A7", "#56B4E9", "#E69F00"
 SERIES = (BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE)
 GRAY, PALE, INK = "#7A7A7A", "#D9D9D9", "#222222"
 
-CHANCE: dict[str, Any] = {"color": PALE, "linewidth": 1.2, "zorder": 1}
-"""Look of the line that a predictor without skill, or a perfectly calibrated one, has."""
 FORMATS = (".svg", ".png", ".pdf")
 
 
@@ -56,27 +54,6 @@ def add_legend(axis: Axes) -> None:
     """Add a legend at the best location, if there is anything to label."""
     if axis.get_legend_handles_labels()[0]:
         axis.legend(loc="best")
-
-
-def legend_label(name: str) -> str:
-    """Return a name as a label: matplotlib leaves those that begin with "_" out of legends."""
-    return f"\u200b{name}" if name.startswith("_") else name
-
-
-def square_panel(axis: Axes, title: str, rows: str, legend: str) -> None:
-    """Set both axes of a panel to 0–1; add a title, and the text `rows` above the panel.
-
-    The legend with its title is below the panel, where it hides no curve.
-    """
-    axis.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), title=title)
-    axis.set_box_aspect(1)
-    axis.set_anchor("N")
-    axis.set_title(rows, loc="right", fontsize=9, fontweight="normal", color=GRAY)
-    if not axis.get_legend_handles_labels()[0]:
-        show_text(axis, "one class only")
-        return
-    below: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (-0.04, -0.14)}
-    axis.legend(title=legend, alignment="left", **below)
 
 
 def show_text(axis: Axes, text: str) -> None:
@@ -105,6 +82,13 @@ def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
     dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     with atomic_path(path) as temporary:
         figure.savefig(temporary, metadata=dates.get(suffix), dpi=dpi)
+
+
+RULE = (
+    "The model is better or worse if the 95 % interval of the difference excludes 0; where many tracks are "
+    "compared, at a false discovery rate of 5 %, which is the same rule for a single one."
+)
+"""The one rule that decides which of two predictors is better (Benjamini & Hochberg 1995)."""
 
 
 def interval(value: float, low: float, high: float, *, form: str = ".3f") -> str:

@@ -1,13 +1,7 @@
-"""The report of a run: a summary of its metrics, plots of its trainings, and one HTML page with all results.
-
-The conclusion and the main results come first on the page; other parts are collapsed. The files of all plots
-and tables are in the page as data URIs, which browsers save.
-"""
+"""The report of a run: a summary of its metrics, figures of its trainings, and one HTML page with all results."""
 
 from __future__ import annotations
 
-import math
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -32,22 +26,20 @@ from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError, printable
 from bigbird_dna.reporting.pages import (
-    data_uri,
     page_table,
+    read_figure,
     read_page_table,
     render_page,
 )
 from bigbird_dna.reporting.predictors import NEAR_CHANCE, predictor_label
 from bigbird_dna.reporting.promoters import DIFFERENCES
-from bigbird_dna.reporting.result import interval, verdict
+from bigbird_dna.reporting.result import RULE, interval, verdict
 from bigbird_dna.reporting.training import (
     bits_per_base_figure,
     loss_figure,
     read_training_log,
 )
 
-MEDIA_TYPES = {".svg": "image/svg+xml", ".tsv": "text/tab-separated-values"}
-MEDIA_TYPES[".txt"] = "text/plain"
 CHANCE = "chance"
 ENDS = ("", "_low", "_high")
 
@@ -55,11 +47,11 @@ ENDS = ("", "_low", "_high")
 def report_run(run: Path, config: Path | None = None) -> str:
     """Write the report of a run, and return its summary as text.
 
-    Reads the tables and plots of evaluations, the training logs and the benchmark files in the directory
-    `run`; what is missing is omitted. Writes `report/summary.tsv` and `.txt`, plots of trainings
-    (`report/loss.svg`, `bits_per_base.svg` and `finetuning_loss.svg`), and `report.html`. `config` is the
-    run's configuration; None: `config/report.yaml` in the run, which the workflow writes. `DataError`: a file
-    is not as the commands write it, or there is no result.
+    Reads the tables and figures of evaluations, the training logs and the benchmark files in the directory
+    `run`; what is missing is omitted. Writes `report/summary.tsv` and `.txt`, figures of trainings (`loss`,
+    `bits_per_base` and `finetuning_loss`), and `report.html`. `config` is the run's configuration; None:
+    `config/report.yaml` in the run, which the workflow writes. `DataError`: a file is not as the commands write
+    it, or there is no result.
     """
     paths = RunPaths(run)
     source = config or paths.stage("report")
@@ -70,24 +62,25 @@ def report_run(run: Path, config: Path | None = None) -> str:
     if summary.empty:
         raise DataError(f"{run}: contains no tables of evaluations")
     rows = readable(summary)
-    shown = rows.drop(columns="test data")
-    text = f"{shown.to_string(index=False)}\n\nReport: {paths.report_page}\n"
+    text = f"{rows.to_string(index=False)}\n\nReport: {paths.report_page}\n"
 
     log = paths.pretrained / "training.jsonl"
     if settings.has_pretraining and log.is_file():
-        loss_figure({"pretraining": read_training_log(log)}, paths.report / "loss.svg")
+        logs = {"pretraining": read_training_log(log)}
+        loss_figure(logs, paths.report / "loss.plotly.json")
     if settings.has_pretraining and paths.pretraining_bits.is_file():
         bits = of_split(read_bits(paths.pretraining_bits), "test")
-        bits_per_base_figure(bits, paths.report / "bits_per_base.svg")
+        bits_per_base_figure(bits, paths.report / "bits_per_base.plotly.json")
     if settings.has_promoters:
-        windows = settings.promoters.windows
-        names = (*windows.negative_sets, CONTROL)
-        logs = {name: paths.promoter_model(name) / "training.jsonl" for name in names}
-        curves = {
-            name: read_training_log(log) for name, log in logs.items() if log.is_file()
+        names = (*settings.promoters.windows.negative_sets, CONTROL)
+        files = {name: paths.promoter_model(name) / "training.jsonl" for name in names}
+        logs = {
+            name: read_training_log(file)
+            for name, file in files.items()
+            if file.is_file()
         }
-        if curves:
-            loss_figure(curves, paths.report / "finetuning_loss.svg")
+        if logs:
+            loss_figure(logs, paths.report / "finetuning_loss.plotly.json")
 
     write_tsv(paths.report / "summary.tsv", summary)
     page = run_page(settings, paths, rows)
@@ -101,7 +94,8 @@ def report_run(run: Path, config: Path | None = None) -> str:
 
 
 def summarize(config: Config, paths: RunPaths) -> pd.DataFrame:
-    """Return a row per task and metric: the model, its best baseline, their difference and the verdict on it.
+    """Return a row per task and metric: the model, the best other predictor, their difference and the
+    verdict on it.
 
     Tables that don't exist are skipped; `DataError` if one is not as the evaluations write it.
     """
@@ -156,8 +150,7 @@ def summarize(config: Config, paths: RunPaths) -> pd.DataFrame:
             tracks = f"{groups['tracks']:,} tracks"
             if medians:
                 best = max(medians, key=lambda name: medians[name])
-                row |= {"baseline": predictor_label(best), "best": medians[best]}
-                row["difference"] = groups[f"median_delta_{best}"]
+                row |= {"compared_with": predictor_label(best), "best": medians[best]}
                 better, worse = groups[f"better_{best}"], groups[f"worse_{best}"]
                 row["verdict"] = f"better on {better:,}, worse on {worse:,} of {tracks}"
             rows.append({**row, "note": tracks})
@@ -187,11 +180,11 @@ def summarize(config: Config, paths: RunPaths) -> pd.DataFrame:
                 task = f"held-out sequence{suffix}"
                 rows += compare(task, "bits per base", table, "")
 
-    columns = ["task", "metric", "model", "model_low", "model_high", "baseline"]
+    columns = ["task", "metric", "model", "model_low", "model_high", "compared_with"]
     columns += ["best", "best_low", "best_high", "difference", "difference_low"]
     columns += ["difference_high", "verdict", "note"]
     summary = pd.DataFrame(rows, columns=columns)
-    for name in ("task", "baseline", "verdict", "note"):
+    for name in ("task", "compared_with", "verdict", "note"):
         # Control characters in names must not reach the terminal.
         summary[name] = summary[name].fillna("").map(printable)
     return summary
@@ -202,8 +195,8 @@ def compare(
 ) -> list[dict[str, Any]]:
     """Return the row of the summary of a metric, and that of a control (shuffled labels), if there is one.
 
-    `table` has a row per predictor, with its metric and the model's difference to it. Without a baseline, an
-    AUROC is compared with chance.
+    `table` has a row per predictor, with its metric and the model's difference to it. Without another
+    predictor, an AUROC is compared with chance.
     """
     column = {"average precision": "average_precision", "AUROC": "auroc"}
     name = column.get(metric, "value")
@@ -222,11 +215,11 @@ def compare(
             row["metric"] = f"{metric}, {predictor_label(CONTROL)}"
         if predictor == MODEL and len(others):
             best: Any = (sign * others[name]).idxmax()
-            row["baseline"] = predictor_label(best)
+            row["compared_with"] = predictor_label(best)
             row |= {f"best{end}": others.loc[best, f"{name}{end}"] for end in ENDS}
             lead = [others.loc[best, f"difference{end}"] for end in ENDS]
         elif metric == "AUROC":
-            row |= {"baseline": CHANCE, "best": 0.5}
+            row |= {"compared_with": CHANCE, "best": 0.5}
             lead = [row[f"model{end}"] - 0.5 for end in ENDS]
         else:
             continue
@@ -246,70 +239,71 @@ def readable(summary: pd.DataFrame) -> pd.DataFrame:
     columns = {}
     for name, form in (("model", ".4f"), ("best", ".4f"), ("difference", "+.4f")):
         values = summary[[name, f"{name}_low", f"{name}_high"]].to_numpy(float)
-        texts = [interval(*row, form=form) for row in values]
+        texts = [
+            interval(*row, form=form) if row[0] == row[0] else "" for row in values
+        ]
         columns[name] = [text.replace("-", "−") for text in texts]
     table = summary[["task", "metric"]].assign(model=columns["model"])
-    table["best baseline"] = summary["baseline"] + " " + pd.Series(columns["best"])
-    table["model − baseline"] = columns["difference"]
+    table["compared with"] = summary["compared_with"] + " " + pd.Series(columns["best"])
+    table["difference"] = columns["difference"]
     table["the model is"] = summary["verdict"]
-    table["test data"] = summary["note"]
     return table
 
 
 def run_page(config: Config, paths: RunPaths, rows: pd.DataFrame) -> str:
-    """Return the page of a run as HTML; `rows` is the readable summary."""
-    files = {}
-    candidates = sorted(paths.report.glob("*"))
+    """Return the page of a run as HTML; `rows` is the readable summary.
+
+    Files of tasks that the run no longer has are left out.
+    """
+    figure_names: list[str] = []
+    table_paths: list[Path] = []
+    if config.has_promoters:
+        figure_names += ["score_track", "scan", "roc", "precision_recall"]
+        figure_names += ["calibration", "finetuning_loss"]
+        for name in ("scan", "promoters", "calibration"):
+            table_paths.append(paths.report / f"{name}.tsv")
     if config.has_chromatin:
-        candidates += sorted((paths.report / "chromatin").glob("*"))
+        figure_names.append("variants")
+        table_paths.append(paths.report / "chromatin/groups.tsv")
+        for name in ("variants", "compared_variants"):
+            table_paths.append(paths.report / f"{name}.tsv")
     if config.has_pretraining:
-        candidates.append(paths.pretraining_bits)
-    # Files of tasks that the run no longer has are left out.
-    outdated: list[str] = []
-    if not config.has_pretraining:
-        outdated += ["loss", "bits_per_base"]
-    if not config.has_promoters:
-        outdated += ["promoters", "roc", "precision_recall", "score_histograms"]
-        outdated += ["calibration", "finetuning_loss", "score_track", "scan"]
-    if not config.has_chromatin:
-        outdated += ["variants", "compared_variants"]
-    if config.pretraining_study is None:
-        outdated.append("study")
-    for path in candidates:
-        if path.suffix in MEDIA_TYPES and path.stem not in outdated and path.is_file():
-            files[path.name] = path
+        figure_names += ["bits_per_base", "loss"]
+        table_paths.append(paths.pretraining_bits)
+    if config.pretraining_study is not None:
+        table_paths.append(paths.report / "study.tsv")
 
-    def read_text(path: Path) -> str:
-        with reading(path, "not readable", UnicodeDecodeError):
-            return path.read_text(encoding="utf-8")
+    figures = {}
+    for name in figure_names:
+        for path in (
+            paths.report / f"{name}.plotly.json",
+            paths.report / f"{name}.svg",
+        ):
+            if path.is_file():
+                figures[name] = read_figure(path)
+                break
+    tables = {
+        path.stem: read_page_table(path) for path in table_paths if path.is_file()
+    }
 
-    def link(name: str) -> str:
-        # Plots are shown as images, so that scripts inside an SVG cannot run.
-        return data_uri(read_text(files[name]), MEDIA_TYPES[files[name].suffix])
-
-    browser = paths.report / "chromatin/report.html"
-    track_browser = ""
-    if config.has_chromatin and browser.is_file():
-        # A relative link, so that both files can be moved together.
-        track_browser = browser.relative_to(paths.results).as_posix()
-
-    steps, total = None, ""
-    times = []
+    steps = []
     for path in sorted(paths.benchmark("any").parent.glob("*.tsv")):
         with reading(
             path, "not a benchmark file of Snakemake", LookupError, ValueError
         ):
             table = pd.read_csv(path, sep="\t", na_values=["-"])[-1:]
-            times.append(table[["s", "cpu_time", "max_rss"]].assign(step=path.stem))
-    if times:
-        seconds = pd.concat(times).sort_values("s", ascending=False, kind="stable")
-        total = clock(seconds["s"].sum())
-        memory = seconds["max_rss"].map("{:.0f}".format, na_action="ignore")
-        columns = {"step": seconds["step"], "time, h:m:s": seconds["s"].map(clock)}
-        columns["CPU time, h:m:s"] = seconds["cpu_time"].map(clock)
-        columns["peak memory, MB"] = memory.fillna("")
-        steps = page_table(pd.DataFrame(columns))
+            steps.append(table[["s", "cpu_time", "max_rss"]].assign(step=path.stem))
+    if steps:
+        times = pd.concat(steps).sort_values("s", ascending=False, kind="stable")
+        times = times.set_index("step").reset_index()
+        headings = {
+            "s": "seconds",
+            "cpu_time": "CPU seconds",
+            "max_rss": "peak memory, MB",
+        }
+        tables["steps"] = page_table(times.rename(columns=headings))
 
+    tracks_page = paths.report / "chromatin/report.html"
     values = config.model_dump(mode="json", exclude={"results", "data_dir"})
     subject = config.genome.title if config.has_genome else "sequences"
     held_out = {}
@@ -319,48 +313,74 @@ def run_page(config: Config, paths: RunPaths, rows: pd.DataFrame) -> str:
             names += getattr(config.chromatin.data, f"{split}_regions")
         if names:
             held_out[purpose] = ", ".join(names)
+    members = ensemble_members(config, paths)
     return render_page(
         "run_page.html",
-        style="run_page.css",
         title=f"{subject[:1].upper()}{subject[1:]}: DNA language model report",
-        conclusions=conclusion(rows, held_out.get("testing", "")),
-        summary=page_table(rows),
+        sentences=conclusion(rows, held_out.get("testing", "")),
+        summary=rows,
+        rule=RULE,
         about=_about(config, paths, subject, held_out),
-        files=files,
-        link=link,
-        data_uri=data_uri,
-        read_table=read_page_table,
-        track_browser=track_browser,
-        steps=steps,
-        total=total,
-        version=version("bigbird-dna"),
+        members=None if members.empty else page_table(members),
+        figures=figures,
+        tables=tables,
+        # A relative link, so that both files can be moved together.
+        tracks_page=tracks_page.relative_to(paths.results).as_posix()
+        if config.has_chromatin and tracks_page.is_file()
+        else "",
         configuration=yaml.safe_dump(
             values, sort_keys=False, allow_unicode=True, width=100
         ),
     )
 
 
+def ensemble_members(config: Config, paths: RunPaths) -> pd.DataFrame:
+    """Return a row per member of each ensemble of the run: its weight and its AUROC on validation data."""
+    models = {}
+    if config.has_promoters:
+        for name in config.promoters.windows.negative_sets:
+            models[f"promoters, {name} negatives"] = paths.promoter_model(name)
+    if config.has_chromatin:
+        for number in range(config.chromatin.models):
+            name = f"chromatin, model {number + 1}"
+            models[name] = paths.chromatin_model(config.chromatin.data.window, number)
+    rows = []
+    for model, directory in models.items():
+        path = directory / "metrics.json"
+        ensemble = read_mapping(path).get("ensemble") if path.is_file() else None
+        if ensemble is None:
+            continue
+        with reading(path, "not the metrics of an ensemble", LookupError, TypeError):
+            for member, weight in ensemble["weights"].items():
+                area = ensemble["valid_auroc"][member]
+                rows.append((model, predictor_label(member), weight, area))
+            area = ensemble["valid_auroc"]["ensemble"]
+            rows.append((model, "ensemble", None, area))
+    columns = ["model", "member", "weight", "AUROC on validation data"]
+    return pd.DataFrame(rows, columns=columns)
+
+
 def conclusion(rows: pd.DataFrame, held_out: str) -> list[str]:
-    """Return sentences on the first result and on all verdicts; a control that is not near chance is a warning."""
-    control = rows["metric"].str.contains(predictor_label(CONTROL), regex=False)
-    models, controls = rows[~control], rows[control]
-    if models.empty:
-        return []
+    """Return two sentences: on the first result, and on all verdicts."""
+    is_control = rows["metric"].str.contains(predictor_label(CONTROL), regex=False)
+    models, controls = rows[~is_control], rows[is_control]
+    wrong = controls.loc[controls["the model is"] == "not near chance", "task"]
     first = models.iloc[0]
     where = f"On {held_out}, held out from training" if held_out else "On held-out data"
-    verdicts = models.groupby("the model is", sort=False)["task"].agg(", ".join)
-    clauses = [f"{verdict} for {tasks}" for verdict, tasks in verdicts.items()]
-    sentences = [
-        f"{where}, the model has {first['metric']} {first['model']} for {first['task']}; the best baseline is "
-        f"{first['best baseline']}, and the difference is {first['model − baseline']}.",
-        f"Compared with the best baseline of each task, the model is {'; '.join(clauses)}.",
+    clauses = []
+    for text, tasks in models.groupby("the model is", sort=False)["task"]:
+        listed = f" ({', '.join(tasks)})" if text != "better" else ""
+        clauses.append(f"{text} in {len(tasks)}{listed}")
+    if len(wrong):
+        clauses.append(
+            f"but with shuffled labels not near chance for {', '.join(wrong)}"
+        )
+    return [
+        f"{where}, the model has {first['metric']} {first['model']} for {first['task']}, compared with "
+        f"{first['compared with']}.",
+        f"Compared with the best other predictor of each of {len(models)} tasks, the model is "
+        f"{', '.join(clauses)}.",
     ]
-    for row in controls.to_dict("records"):
-        if row["the model is"] == "not near chance":
-            sentences.append(
-                f"Warning: {row['metric']} of {row['task']} is {row['model']}, not chance."
-            )
-    return sentences
 
 
 def _about(
@@ -397,11 +417,3 @@ def _about(
             else "It is not recorded whether its pretraining included the held-out sequences."
         )
     return sentences
-
-
-def clock(seconds: float) -> str:
-    """Format seconds as h:mm:ss; empty if not measured (NaN)."""
-    if math.isnan(seconds):
-        return ""
-    whole = round(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

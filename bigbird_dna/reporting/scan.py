@@ -10,7 +10,7 @@ correct if scores are probabilities for this genome (`score-promoters --calibrat
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, cycle
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +39,8 @@ from bigbird_dna.metrics.resampling import (
     sampled_rates,
     with_width,
 )
-from bigbird_dna.reporting.result import (
-    CHANCE,
-    SERIES,
-    legend_label,
-    panels,
-    save_figure,
-    show_text,
-)
+from bigbird_dna.reporting.pages import write_figure
+from bigbird_dna.reporting.predictors import COLORS, predictor_label
 from bigbird_dna.reporting.score_track import read_scores
 
 SCAN = [
@@ -75,7 +69,7 @@ SCAN = [
 ]
 BEST_F1 = "best F1"
 RESAMPLES = 1000
-_POINTS = 400  # of a curve; more are not visible
+_POINTS = 200  # of a curve; more are not visible
 RATES = (0.05, 0.1, 0.2, 0.5)
 """Nominal false-discovery rates at which calls are selected."""
 
@@ -120,7 +114,7 @@ def scan_report(
     within: Sequence[int] = DISTANCES,
     suppress: int = 100,
 ) -> pd.DataFrame:
-    """Evaluate the calls of scans (predictor → table), and write `scan.tsv` (returned) and `scan.svg`.
+    """Evaluate the calls of scans (predictor → table), and write `scan.tsv` (returned) and the figure `scan`.
 
     `promoters` has the annotated TSSs (`prepare promoters`). A call is correct `within` a distance in bp;
     calls of a strand are more than `suppress` bp apart. Thresholds are those of the nominal rates `RATES`,
@@ -160,8 +154,7 @@ def scan_report(
     table = pd.DataFrame(rows, columns=SCAN)
     with into_directory(output, [promoters, *scans.values()]) as files:
         write_tsv(files / "scan.tsv", table)
-        lines = {bp: [*values.values(), np.nan][0] for bp, values in chances.items()}
-        scan_figure(matched, lines, files / "scan.svg")
+        scan_figure(matched, files / "scan.plotly.json")
     return table
 
 
@@ -245,32 +238,36 @@ def call_metrics(calls: MatchedCalls, count: int, megabases: float) -> list[floa
     return [*metrics, float(np.median(correct)) if len(correct) else np.nan]
 
 
-def scan_figure(
-    matched: Mapping[int, Mapping[str, MatchedCalls]],
-    chances: Mapping[int, float],
-    path: Path,
-) -> None:
-    """Draw precision against recall for each distance, and below it the realized against the nominal rate."""
-    with panels(2, len(matched), 3.7, 3.4) as (figure, axes):
-        rates = axes[len(matched) :]
-        for upper, lower, distance in zip(axes, rates, matched, strict=False):
-            upper.axhline(chances[distance], label="chance", **CHANCE)
-            lower.axline((0, 0), slope=1, **CHANCE)
-            predictors = matched[distance].items()
-            for (name, calls), color in zip(predictors, cycle(SERIES), strict=False):
-                curve = calls.curve
-                label = f"{legend_label(name)}  {curve.average_precision:.3f}"
-                grid = np.linspace(0, curve.recall[-1], _POINTS)
-                first = range(min(_POINTS // 10, len(curve.calls)))
-                points = np.unique([*first, *np.searchsorted(curve.recall, grid)])
-                recall, precision = curve.recall[points], curve.precision[points]
-                upper.step(recall, precision, where="pre", color=color, label=label)
-                lower.plot(nominal_rates(calls)[points], 1 - precision, color=color)
-            upper.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
-            upper.set_title(f"within {distance:,} bp of a TSS")
-            upper.legend(title="average precision", loc="upper right")
-            if not predictors:
-                show_text(upper, "no TSS on the scanned sequence")
-            lower.set(xlabel="nominal false-discovery rate", ylabel="realized")
-            lower.set(xlim=(0, 1), ylim=(0, 1.02))
-        save_figure(figure, path)
+def scan_figure(matched: Mapping[int, Mapping[str, MatchedCalls]], path: Path) -> None:
+    """Draw precision against recall, one panel per distance."""
+    import plotly.express as px
+
+    columns = ["within", "predictor", "recall", "precision"]
+    tables = [pd.DataFrame(columns=columns)]
+    for distance, predictors in matched.items():
+        for name, calls in predictors.items():
+            curve = calls.curve
+            grid = np.linspace(0, curve.recall[-1], _POINTS)
+            points = np.unique(np.searchsorted(curve.recall, grid))
+            points = points[curve.recall[points] > 0]
+            rows = {
+                "within": f"within {distance:,} bp of a TSS",
+                "predictor": predictor_label(name),
+                "recall": curve.recall[points],
+                "precision": curve.precision[points],
+            }
+            tables.append(pd.DataFrame(rows))
+    figure = px.line(
+        pd.concat(tables),
+        x="recall",
+        y="precision",
+        color="predictor",
+        color_discrete_map=COLORS,
+        facet_col="within",
+        line_shape="vh",
+        range_x=[0, 1],
+        range_y=[0, 1.02],
+        render_mode="svg",
+        height=420,
+    )
+    write_figure(figure, path, panels=len(matched))

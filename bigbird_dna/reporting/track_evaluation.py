@@ -20,7 +20,6 @@ from bigbird_dna.genome.chromatin.track import Track
 from bigbird_dna.gpus import available_cores, freed_memory_kept
 from bigbird_dna.metrics.auroc import (
     UNDEFINED,
-    Counts,
     auroc_estimate,
     auroc_note,
     discoveries,
@@ -29,14 +28,11 @@ from bigbird_dna.metrics.auroc import (
     spread_of,
 )
 from bigbird_dna.reporting.arrays import TrackArray
-from bigbird_dna.reporting.predictors import thin_curve
+from bigbird_dna.reporting.predictors import curve_points
 
 THREADS = 4
 """Sorting, copying and counting release the GIL, but more threads give no further speed-up."""
 LISTED = 5  # names in a message
-CURVE_POINTS = 80
-"""Per track; the error on either axis is at most 1/40, usually far less."""
-
 # Approximate memory in bytes of all slices processed at the same time; files are read once for each slice.
 MEMORY = 2 << 30
 # Label of a row not measured in a track; NaN has the same meaning.
@@ -47,6 +43,9 @@ ALL = "all"
 PUBLISHED = "published"
 
 
+Curve = NDArray[np.float32]
+
+
 @freed_memory_kept()
 def evaluate_tracks(
     predictions: TrackArray,
@@ -55,11 +54,11 @@ def evaluate_tracks(
     names: tuple[str, ...],
     threads: int = 0,
     blocks: NDArray[np.int64] | None = None,
-) -> tuple[pd.DataFrame, list[Counts | None]]:
+) -> tuple[pd.DataFrame, list[Curve | None]]:
     """Evaluate every track of `predictions`, and of the predictors in `compare`, with `labels`.
 
-    Returns one row per track, and its curve: the corners (P, 2) of false and true positives (`thin_curve`),
-    or None for a track of one class, whose metrics are NaN. Columns are `positives`, `negatives`, `auroc` with
+    Returns one row per track, and its curves (`curve_points`), or None for a track of one class, whose metrics
+    are NaN. Columns are `positives`, `negatives`, `auroc` with
     its interval, `auprc` and `note`, and for each predictor NAME `auroc_NAME`, `auprc_NAME`, the difference
     `delta_NAME` of the AUROCs with its paired interval, and `p_NAME`.
 
@@ -103,7 +102,7 @@ def _evaluate(
     scores: list[NDArray[Any]],
     labels: NDArray[np.int8],
     blocks: NDArray[np.int64] | None,
-) -> tuple[list[Any], Counts | None]:
+) -> tuple[list[Any], Curve | None]:
     """Return the row and the curve of a track, from the scores (N,) of all predictors."""
     if labels.min() < 0:
         measured = labels >= 0
@@ -126,7 +125,7 @@ def _evaluate(
     for column, other in zip(scores[1:], others, strict=True):
         lead = ranking_difference(first, other, (scores[0], column), ids)
         row += [other.area, other.average_precision, *lead]
-    return row, thin_curve(first, CURVE_POINTS)
+    return row, curve_points(first).astype(np.float32)
 
 
 class TrackSlice(NamedTuple):

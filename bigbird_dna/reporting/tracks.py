@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,21 +19,27 @@ from bigbird_dna.genome.chromatin.track import Track
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.reporting.arrays import Array, TrackArray, open_array, read_blocks
 from bigbird_dna.reporting.calibration import (
-    median_line,
-    track_calibration_figure,
     track_calibration_table,
 )
-from bigbird_dna.reporting.pages import image
+from bigbird_dna.reporting.pages import (
+    figure_html,
+    page_table,
+    render_page,
+    style_figure,
+)
+from bigbird_dna.reporting.predictors import RATES, RECALLS, predictor_label
+from bigbird_dna.reporting.result import RULE
 from bigbird_dna.reporting.track_evaluation import (
     ALL,
     PUBLISHED,
+    Curve,
     check_names,
     evaluate_tracks,
     groups_table,
+    other_auroc,
     tracks_columns,
     tracks_table,
 )
-from bigbird_dna.reporting.track_page import track_page
 
 DIGITS = 12
 """Significant digits of the metrics in the tables, for further computation."""
@@ -79,7 +84,7 @@ def auc_report(
     command : the command that made the page.
     threads : 0: one per core, up to four.
     calibration : `calibration.json` of the model; probabilities are then evaluated before and after
-        calibration, in `track_calibration.tsv` and `.svg`, and on the page; None: no evaluation.
+        calibration, in `track_calibration.tsv` and on the page; None: no evaluation.
     bins : the table of the rows, such as `bins.parquet` of a data set; None: the columns `contig` and `start`
         of `labels`. Without positions, rows count as independent.
 
@@ -135,14 +140,13 @@ def auc_report(
         path = directory / "tracks.tsv"
         write_tsv(path, table[tracks_columns(predictors)], DIGITS)
         write_tsv(directory / "groups.tsv", groups, DIGITS)
-        sentence = picture = ""
+        calibrated = None
         if maps is not None:
-            rows = track_calibration_table(first, truth, maps, known, threads or 1)
+            calibrated = track_calibration_table(
+                first, truth, maps, known, threads or 1
+            )
             path = directory / "track_calibration.tsv"
-            write_tsv(path, rows, DIGITS)
-            track_calibration_figure(rows, path.with_suffix(".svg"))
-            sentence = median_line(rows)
-            picture = image(path.with_suffix(".svg"))
+            write_tsv(path, calibrated, DIGITS)
         arrays = {"predictions": first, "labels": truth, **others}
         page = track_page(
             known,
@@ -150,17 +154,206 @@ def auc_report(
             groups,
             curves,
             predictors,
+            calibrated,
             rows=truth.rows,
             blocks=0 if blocks is None else len(np.unique(blocks)),
             sources=_sources(arrays, tables),
             command=command,
-            version=version("bigbird-dna"),
-            min_positives=min_positives,
-            calibration=sentence,
-            picture=picture,
         )
         (directory / "report.html").write_text(page, encoding="utf-8")
     return AucReport(table, groups)
+
+
+def track_page(
+    tracks: Sequence[Track],
+    table: pd.DataFrame,
+    groups: pd.DataFrame,
+    curves: Sequence[Curve | None],
+    predictors: Sequence[str],
+    calibrated: pd.DataFrame | None,
+    **values: Any,
+) -> str:
+    """Return the page as HTML.
+
+    `predictors` are the compared ones, possibly with `PUBLISHED`; tables are those of `tracks_table`,
+    `groups_table` and `track_calibration_table`. `values` are further values of the template.
+    """
+    import plotly.express as px
+    from plotly.subplots import make_subplots
+
+    counted = table[table["counted"]]
+    names = {name: predictor_label(name) for name in predictors}
+    summary = pd.DataFrame({"group": groups["group"], "tracks": groups["tracks"]})
+    for metric in ("AUROC", "AUPRC"):
+        medians = groups[f"median_{metric.lower()}"]
+        summary[f"median {metric}"] = [decimal(value) for value in medians]
+    for name, label in names.items():
+        medians = [decimal(value) for value in groups[f"median_auroc_{name}"]]
+        if name == PUBLISHED:
+            summary["published: median AUROC"] = medians
+            continue
+        pairs = zip(
+            medians, groups[f"better_{name}"], groups[f"worse_{name}"], strict=True
+        )
+        summary[f"{label}: median AUROC"] = [
+            f"{median}; the model is better on {better:,}, worse on {worse:,}"
+            for median, better, worse in pairs
+        ]
+    last = summary.iloc[-1]
+    sentences = [
+        f"{len(counted):,} of {len(table):,} tracks were evaluated on {values.pop('rows'):,} rows: their median "
+        f"AUROC is {last['median AUROC']} and their median AUPRC {last['median AUPRC']}.",
+    ]
+    compared = [
+        f"than the {label} on {better:,} (worse on {worse:,})"
+        for name, label in names.items()
+        if name != PUBLISHED
+        for better, worse in [groups.iloc[-1][[f"better_{name}", f"worse_{name}"]]]
+    ]
+    sentences.append(
+        f"The model is better {', '.join(compared)}."
+        if compared
+        else "No other predictor was compared."
+    )
+
+    figures = {}
+    several = table["group"].nunique() > 1
+    if len(counted):
+        figures["distribution"] = px.strip(
+            counted,
+            x="auroc",
+            y="group",
+            color="group" if several else None,
+            hover_name="track",
+            labels={"auroc": "AUROC", "group": ""},
+            height=160 + 40 * counted["group"].nunique(),
+        ).update_layout(showlegend=False)
+        curve_figure = make_subplots(1, 2)
+        colors = px.colors.qualitative.Plotly
+        for number, (_, rows) in enumerate(counted.groupby("group", sort=False)):
+            if number == len(colors):
+                break
+            track = (rows["auroc"] - rows["auroc"].median()).abs().idxmin()
+            roc, precision = curves[track]
+            look = {
+                "mode": "lines",
+                "name": rows.loc[track, "track"],
+                "legendgroup": rows.loc[track, "track"],
+                "line": {"color": colors[number]},
+            }
+            curve_figure.add_scatter(x=RATES, y=roc, row=1, col=1, **look)
+            curve_figure.add_scatter(
+                x=RECALLS, y=precision, row=1, col=2, showlegend=False, **look
+            )
+        curve_figure.update_xaxes(range=[-0.01, 1.01])
+        curve_figure.update_yaxes(range=[-0.01, 1.01])
+        curve_figure.update_layout(
+            height=480,
+            xaxis_title="false positive rate",
+            yaxis_title="true positive rate",
+            xaxis2_title="recall",
+            yaxis2_title="precision",
+        )
+        figures["curves"] = curve_figure
+    pairs = [
+        counted[["track", "group", "auroc"]].assign(
+            other=counted[other_auroc(name)], predictor=label
+        )
+        for name, label in names.items()
+    ]
+    if pairs and len(counted):
+        areas = pd.concat(pairs).dropna(subset="other")
+        limits = [areas[["auroc", "other"]].min(axis=None) - 0.02, 1.01]
+        comparison = px.scatter(
+            areas,
+            x="other",
+            y="auroc",
+            color="group" if several else None,
+            facet_col="predictor",
+            hover_name="track",
+            labels={"other": "AUROC of the other", "auroc": "AUROC"},
+            range_x=limits,
+            range_y=limits,
+            render_mode="svg",
+            height=480,
+        )
+        comparison.add_shape(
+            **{"type": "line", "x0": 0, "y0": 0, "x1": 1, "y1": 1},
+            line={"color": "#bbbbbb"},
+            layer="below",
+            row="all",
+            col="all",
+        )
+        figures["comparison"] = comparison
+    sentence = ""
+    if calibrated is not None:
+        renamed = {"mean_raw": "raw", "mean_calibrated": "calibrated"}
+        means = calibrated.rename(columns=renamed).melt(
+            ["track", "share_positive"],
+            ["raw", "calibrated"],
+            "probabilities",
+            "mean probability",
+        )
+        figures["calibration"] = px.scatter(
+            means,
+            x="share_positive",
+            y="mean probability",
+            color="probabilities",
+            hover_name="track",
+            log_x=True,
+            log_y=True,
+            labels={"share_positive": "fraction of positives"},
+            render_mode="svg",
+            height=480,
+        )
+        figures["calibration"].update_xaxes(dtick="D2").update_yaxes(dtick="D2")
+        errors = calibrated[["ece_raw", "ece_calibrated"]].dropna()
+        smaller = (errors["ece_calibrated"] < errors["ece_raw"]).sum()
+        before, after = errors.median()
+        sentence = (
+            f"The expected calibration error is smaller for {smaller:,} of {len(errors):,} tracks; its median is "
+            f"{decimal(before)} before and {decimal(after)} after calibration."
+        )
+    widths = {"curves": 2, "comparison": len(pairs)}
+    pages = {
+        name: figure_html(style_figure(figure, widths.get(name, 1)), name)
+        for name, figure in figures.items()
+    }
+    columns = [name for name in tracks_columns(predictors) if "auprc_" not in name]
+    listed = table[columns].drop(
+        columns=[f"p_{name}" for name in names], errors="ignore"
+    )
+    facts = ("cell", "target", "treatment", "description")
+    for fact in reversed(facts):
+        cells = [getattr(track, fact) for track in tracks]
+        shown = zip(cells, tracks, strict=True)
+        if any(cell and cell not in track.name for cell, track in shown):
+            listed.insert(2, fact, cells)
+    excluded = table[~table["counted"]].groupby("note", sort=False)["track"].agg(list)
+    return render_page(
+        "track_page.html",
+        title="AUROC by track",
+        sentences=sentences,
+        summary=summary,
+        rule=RULE,
+        figures=pages,
+        tracks=page_table(listed),
+        excluded=excluded.to_dict(),
+        calibration=sentence,
+        curves={
+            track: curve.astype(float).round(3).tolist()
+            for track, curve in zip(table["track"], curves, strict=True)
+            if curve is not None
+        },
+        rates=RATES.round(4).tolist(),
+        recalls=RECALLS.round(2).tolist(),
+        **values,
+    )
+
+
+def decimal(value: float) -> str:
+    """Format with three decimals; empty if undefined."""
+    return "" if math.isnan(value) else f"{value:.3f}"
 
 
 def _check_fit(array: TrackArray, labels: TrackArray) -> None:

@@ -25,15 +25,10 @@ from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.metrics.auroc import auroc, auroc_difference
 from bigbird_dna.metrics.resampling import sequence_blocks
-from bigbird_dna.reporting.result import (
-    BLUE,
-    GRAY,
-    ORANGE,
-    interval,
-    panels,
-    save_figure,
-)
+from bigbird_dna.reporting.pages import write_figure
+from bigbird_dna.reporting.result import interval
 
+_POINTS = 300
 NO_EFFECT = "none"
 DIRECTIONS = {"gain": 1, "loss": -1}
 KEY = ["contig", "position", "ref", "alt", "track", "category", "effect"]
@@ -46,7 +41,7 @@ def variant_report(
     compare: Mapping[str, Path] | None = None,
     track: str | None = None,
 ) -> pd.DataFrame:
-    """Evaluate the effects in a VCF; write `variants.tsv` (returned) and `variants.svg` to a directory.
+    """Evaluate the effects in a VCF; write `variants.tsv` (returned) and the figure `variants`.
 
     With `compare` (name → VCF of the same variants scored by another predictor), also writes
     `compared_variants.tsv`. Arguments and errors are those of `read_known_effects`.
@@ -64,7 +59,7 @@ def variant_report(
         tables[name] = rows
     with into_directory(output) as directory:
         write_tsv(directory / "variants.tsv", table)
-        variant_figure(variants, directory / "variants.svg")
+        variant_figure(variants, directory / "variants.plotly.json")
         if compare:
             rows = pd.concat([tables[name] for name in compare], ignore_index=True)
             write_tsv(directory / "compared_variants.tsv", rows)
@@ -236,42 +231,40 @@ def variant_table(variants: pd.DataFrame) -> pd.DataFrame:
 
 
 def variant_figure(variants: pd.DataFrame, path: Path) -> None:
-    """Draw the sizes of the changes by category, or by effect without categories, as points and boxes.
+    """Draw the sizes of the changes by category, or by effect without categories, as boxes and points.
 
-    Categories with an effect are above categories without an effect. Of many variants, 300 quantiles are drawn.
+    Categories with an effect are above the others. Of many variants, 300 quantiles per category are drawn.
     """
+    import plotly.express as px
+
     names = variants["effect"]
     if variants["category"].any():
         names = variants["category"].replace("", "(none)")
-    sizes = variants[["delta", "log_odds"]].abs()
-    sizes["has_effect"] = variants["effect"] != NO_EFFECT
-    means = sizes.groupby(names)[["has_effect", "delta"]].mean()
-    means = means.sort_values(["has_effect", "delta"], kind="stable")
-    labels = []
-    with panels(1, 2, 4.6, 1.3 + 0.48 * len(means), sharey=True) as (figure, axes):
-        for row, (name, fraction) in enumerate(means["has_effect"].items()):
-            color = {0.0: ORANGE, 1.0: BLUE}.get(float(fraction), GRAY)
-            group = sizes[names == name]
-            labels.append(f"{name} ({len(group):,})")
-            for axis, column in zip(axes, ("delta", "log_odds"), strict=True):
-                points = group[column].sort_values().to_numpy()
-                if len(points) > 300:
-                    points = np.quantile(points, np.linspace(0, 1, 300))
-                # Multiples of the golden ratio modulo 1 fill a row evenly.
-                heights = row + 0.56 * (np.arange(len(points)) * 0.618034 % 1 - 0.5)
-                axis.scatter(points, heights, s=9, color=color, alpha=0.4, linewidths=0)
-                axis.boxplot(
-                    group[column],
-                    positions=[row],
-                    orientation="horizontal",
-                    widths=0.3,
-                    manage_ticks=False,
-                )
-        axes[0].set_yticks(range(len(labels)), labels)
-        axes[0].set_title("Size of the predicted effect on the variant's track")
-        axes[0].set(xlabel="|change of probability|", xlim=(0, None))
-        axes[1].set(xlabel="|change of log-odds|", xlim=(0, None))
-        axes[1].scatter([], [], color=BLUE, label="with a known effect")
-        axes[1].scatter([], [], color=ORANGE, label="without")
-        axes[1].legend(loc="lower right")
-        save_figure(figure, path)
+    tables = []
+    for name, rows in variants.groupby(names):
+        sizes = rows["delta"].abs()
+        if len(sizes) > _POINTS:
+            sizes = sizes.quantile(np.linspace(0, 1, _POINTS))
+        with_effect = (rows["effect"] != NO_EFFECT).mean()
+        points = {
+            "category": f"{name} ({len(rows):,})",
+            "effect": "known effect" if with_effect > 0.5 else "no effect",
+            "change": sizes,
+            "rank": with_effect + sizes.mean() / 2,
+        }
+        tables.append(pd.DataFrame(points))
+    table = pd.concat(tables).sort_values("rank", kind="stable")
+    figure = px.box(
+        table,
+        x="change",
+        y="category",
+        color="effect",
+        points="all",
+        labels={"change": "|change of probability| on the variant's track"},
+        height=180 + 60 * len(tables),
+    )
+    figure.update_yaxes(
+        categoryorder="array", categoryarray=table["category"].unique(), title=""
+    )
+    figure.update_layout(boxmode="overlay")
+    write_figure(figure, path)

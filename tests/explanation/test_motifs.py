@@ -10,6 +10,8 @@ from Bio import motifs as bio
 from numpy.typing import NDArray
 
 from bigbird_dna.explanation.motifs import (
+    IUPAC,
+    FoundMotif,
     find_motifs,
     meme_text,
     motif_table,
@@ -19,10 +21,8 @@ from bigbird_dna.explanation.motifs import (
 )
 from bigbird_dna.genome.motifs import KnownMotif
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.reporting.motifs import IUPAC, FoundMotif, motif_page
 from tests.cli.command import Run, refused
 from tests.explanation.models import write_explained
-from tests.html_pages import HtmlPage
 
 WORDS = {"Reb1": "TTACCCGG", "Cbf1": "GTCACGTGAC", "Ume6": "TAGCCGCCGA"}
 
@@ -116,17 +116,6 @@ def test_other_software_reads_the_motifs() -> None:
         )
         values = np.array([read.pwm[base] for base in "ACGT"]).T
         np.testing.assert_allclose(values, expected.frequencies, atol=0.01)
-
-
-def test_the_page_hides_motifs_without_a_match(tmp_path: Path) -> None:
-    found, known = matched({"Reb1": "Reb1", "Cbf1": "Ume6"})
-    table = recovery_table(["Reb1", "Cbf1"], found, known, 0.05)
-    motif_page([*found, motif("x", "ACGTTGCA")], known, table, 0.05, "motifs", tmp_path)
-    text = (tmp_path / "motifs.html").read_text()
-    page = HtmlPage(text)
-    assert page.closed_in_order and sum(tag == "img" for tag, _ in page.tags) == 3
-    shown, hidden = text.split("<details>")
-    assert WORDS["Reb1"] in shown and "ACGTTGCA" not in shown and "ACGTTGCA" in hidden
 
 
 def test_arrays_are_read_by_output(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_a_model_directory_has_everything(
         assert np.array_equal(predictions[f"label/{output}"], expected)
     metrics = pd.read_csv(path / "metrics.tsv", sep="\t")
     assert set(metrics["model"]) == predictors
-    assert "<html" in (path / "report.html").read_text()
+    assert (path / "report.md").is_file()
     model = bigbird_dna.load(path)
     assert isinstance(model, bigbird_dna.SequenceModel)
     assert (model.settings.kind, [*model.settings.outputs]) == (data.kind, data.outputs)
@@ -221,7 +221,7 @@ def test_labels_with_gaps_train_a_model_whose_metrics_are_of_known_labels(
         without,
         single,
     )
-    assert f"{without:,}, left out" in (path / "report.html").read_text()
+    assert f"{without:,}, left out" in (path / "report.md").read_text()
     predictions = pd.read_parquet(path / "predictions.parquet").set_index("name")
     held_out = read_labeled_sequences([data.path])
     numbers = [int(name.partition("_")[2] or 1) - 1 for name in held_out.names]
@@ -377,7 +377,7 @@ def test_it_begins_with_the_encoder_of_any_model(
         provenance["pretrained_sha256"] == start.sha256
         and provenance["imported_from"] == "theirs"
     )
-    assert start.sha256[:12] in (tmp_path / "model/report.html").read_text()
+    assert start.sha256[:12] in (tmp_path / "model/report.md").read_text()
 
 
 def test_a_start_that_has_changed_meanwhile_is_an_error(tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def test_sequences_longer_than_the_network_reads(
     assert "240 scored by their central tokens" in scored.err
     assert (
         "72 of 72 test: the network reads their central 46 tokens"
-        in (model / "report.html").read_text()
+        in (model / "report.md").read_text()
     )
 
 

@@ -137,8 +137,6 @@ def test_a_planted_shortcut_is_found(
     assert (
         f"{table.loc[check, 'value']:.3f}" in conclusions[0] and len(conclusions) == 1
     )
-    page = (tmp_path / "audit/audit.html").read_text()
-    assert conclusions[0].replace("'", "&#39;") in page and "<script" not in page
     column = (
         check.removesuffix(" alone")
         .removeprefix("the ")

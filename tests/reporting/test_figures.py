@@ -1,19 +1,21 @@
 """What figures draw, and how they are saved."""
 
+import json
 import math
 import re
 import tempfile
 import xml.etree.ElementTree as ElementTree
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from plotly.io import from_json
 
 from bigbird_dna.data.predictions import (
     BITS_COLUMNS,
-    CNN,
     AlignedPredictions,
     language_model_table,
     of_split,
@@ -23,11 +25,11 @@ from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.annotation import Gene
 from bigbird_dna.genome.sequence import Locus
-from bigbird_dna.reporting import predictors, promoters, training
+from bigbird_dna.reporting import promoters, training
+from bigbird_dna.reporting.pages import read_figure
 from bigbird_dna.reporting.result import (
     add_legend,
     interval,
-    legend_label,
     panels,
     save_figure,
 )
@@ -40,8 +42,7 @@ from tests.toys import written
 def comparison(name: str = "genomic", *, one_class: bool = False) -> AlignedPredictions:
     rng = np.random.default_rng(0)
     labels = np.ones(40, dtype=np.int64) if one_class else np.tile([0, 1], 20)
-    names = predictors.STYLES.keys() - {CNN}
-    scores = {name: rng.random(40) for name in sorted(names)}
+    scores = {name: rng.random(40) for name in ("model", "k-mer", "control")}
     return AlignedPredictions(
         name, labels, np.arange(40) // 2, np.arange(40) // 2, scores
     )
@@ -53,13 +54,6 @@ def curves(name: str) -> pd.DataFrame:
     for metric in (name, "loss"):
         log[f"evaluation.{metric}"] = pd.Series([0.5, 0.6], index=[100, 200])
     return log
-
-
-def draw_curves(area, path):
-    comparisons = [comparison(), comparison("permuted", one_class=True)]
-    promoters.curves_figure(
-        comparisons, promoters.promoter_table(comparisons), area, path
-    )
 
 
 SCORES = "## bigbird-dna 1\n## command x\ncontig\tstart\tend\tname\tscore\tstrand\tnote\ttss\n"
@@ -117,28 +111,19 @@ def bits_table(blocks=40, rates=RATES):
     return language_model_table(bits, bases, ids, {"uniform": "2 bits a base"})
 
 
-ALONE = bits_table(9, {"model": 1.9})
 DRAWINGS = {
-    "roc": partial(draw_curves, "auroc"),
-    "precision-recall": partial(draw_curves, "auprc"),
-    "histogram": lambda path: promoters.histogram_figure([comparison()], path),
-    "loss": lambda path: training.loss_figure(
-        {"a": curves("bits_per_base"), "b": curves("auroc")}, path
-    ),
     "scores": draw_scores,
     "scores and genes": partial(
         draw_scores, genes=[Gene("chrIV", 500, 9_000, "+", "FWD1")]
     ),
     "scores and calls": partial(draw_scores, calls=[call(720, "+", 0.8)]),
-    "bits": lambda path: training.bits_per_base_figure(bits_table(), path),
-    "bits, alone": lambda path: training.bits_per_base_figure(ALONE, path),
 }
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_svg_is_well_formed_and_the_same_each_time(tmp_path, name):
     DRAWINGS[name](tmp_path / "a.svg")
-    if name in ("roc", "loss", "scores and calls"):
+    if name == "scores and calls":
         before = (tmp_path / "a.svg").read_bytes()
         DRAWINGS[name](tmp_path / "a.svg")
         assert (tmp_path / "a.svg").read_bytes() == before
@@ -155,11 +140,39 @@ def test_svg_is_well_formed_and_the_same_each_time(tmp_path, name):
     assert [path.name for path in tmp_path.iterdir()] == ["a.svg"]
 
 
-def test_figures_say_what_they_show(tmp_path):
-    DRAWINGS["bits"](tmp_path / "bits.svg")
-    text = (tmp_path / "bits.svg").read_text()
-    row = bits_table().set_index("predictor").loc["n-gram"]
-    assert f"{row['difference']:.3f}".replace("-", "−") in text
+def drawn(path: Path) -> list[dict[str, Any]]:
+    """The traces of a figure, which is the same each time."""
+    traces: list[dict[str, Any]] = json.loads(path.read_text())["data"]
+    assert from_json(path.read_text()).layout.colorway is None
+    return traces
+
+
+def test_figures_have_all_predictors_and_runs(tmp_path: Path) -> None:
+    comparisons = [comparison(), comparison("permuted", one_class=True)]
+    promoters.curve_figures(comparisons, tmp_path)
+    for name in ("roc", "precision_recall"):
+        traces = drawn(tmp_path / f"{name}.plotly.json")
+        names = [trace["name"] for trace in traces]
+        assert names == ["model", "k-mer regression", "shuffled labels"]
+    promoters.curve_figures(comparisons[1:], tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+    path = tmp_path / "loss.plotly.json"
+    logs = {"<a>": curves("bits_per_base"), "$b$": curves("auroc")}
+    training.loss_figure(logs, path)
+    assert {trace["name"] for trace in drawn(path)} == {*logs}
+    before = path.read_bytes()
+    training.loss_figure(logs, path)
+    assert path.read_bytes() == before
+    assert "&lt;a" not in read_figure(path) and "<a>" not in read_figure(path)
+
+    training.bits_per_base_figure(bits_table(), path)
+    models, baselines = drawn(path)[::-1]
+    assert {models["name"], baselines["name"]} == {"model", "baseline"}
+    assert len(models["y"]) + len(baselines["y"]) == len(RATES)
+    path.write_text("{")
+    with fails(DataError, path):
+        read_figure(path)
 
 
 def marks(path):
@@ -364,15 +377,14 @@ def test_names_are_drawn_as_they_are(tmp_path: Path) -> None:
     ]
     for texts, has_dollar in ((names, True), (["plain"] * 5, False)):
         with panels(1, 2, 4, 4) as (figure, (left, right)):
-            left.plot([1, 2], [1, 3], label=legend_label(texts[0]))
-            left.plot([1, 2], [1, 3], label=legend_label(texts[2]))
+            left.plot([1, 2], [1, 3], label=texts[0])
+            left.plot([1, 2], [1, 3], label=texts[3])
             left.set(title=texts[1], xlabel=texts[2], ylabel=texts[3])
             left.set_yticks([1, 3], [texts[4], texts[1]])
             left.annotate(texts[4], (1, 2))
             add_legend(left)
             labels = [text.get_text() for text in left.get_legend().get_texts()]
-            shown = [label.strip("\u200b") for label in labels]
-            assert shown == [texts[0], texts[2]]
+            assert labels == [texts[0], texts[3]]
             right.set(xscale="log", yscale="log", xlim=(1, 1000), ylim=(0.1, 0.3))
             figure.suptitle(texts[0])
             save_figure(figure, tmp_path / "x.svg")

@@ -1,5 +1,6 @@
 """The promoters' report: prediction files lined up, baselines, and the stratum of noncoding windows."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from bigbird_dna.metrics.auroc import auroc_difference
 from bigbird_dna.metrics.labels import binary_metrics
 from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.metrics.resampling import joined
-from bigbird_dna.reporting.pages import read_page_table
+from bigbird_dna.reporting.predictors import predictor_label
 from bigbird_dna.reporting.promoters import DIFFERENCES, promoter_report
 from bigbird_dna.reporting.tracks import auc_report
 from tests.calibration.sources import mixture
@@ -210,7 +211,6 @@ def brute_force(path: Path) -> pd.DataFrame:
     return pd.concat(kept)
 
 
-@pytest.mark.usefixtures("no_figures")
 def test_rows_are_those_of_both_strata_and_all_predictors(
     files: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -263,7 +263,6 @@ def test_rows_are_those_of_both_strata_and_all_predictors(
             )
 
 
-@pytest.mark.usefixtures("no_figures")
 def test_where_coding_is_not_known_or_nowhere_small(
     files: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -299,20 +298,12 @@ def test_of_several_negatives_each_counts_by_itself() -> None:
     assert AlignedPredictions("genomic", labels, pairs, pairs, {}).noncoding() is None
 
 
-def test_the_curves_and_the_page_have_all_predictors(
-    files: dict[str, Path], tmp_path: Path
-) -> None:
-    table = report(files, tmp_path / "report").set_index(["stratum", "model"])
-    for name, column in (("roc", "auroc"), ("precision_recall", "auprc")):
-        text = (tmp_path / "report" / f"{name}.svg").read_text()
-        assert (
-            f"<!-- position regression  {table.loc[('all', 'position'), column]:.3f} ["
-            in text
-        )  # of all windows
-    shown = read_page_table(tmp_path / "report/promoters.tsv")
-    assert {"stratum", "auroc minus position"} <= set(shown.headings) and len(
-        shown.rows
-    ) == 2 * len(LIFTS)
+def test_the_curves_have_all_predictors(files: dict[str, Path], tmp_path: Path) -> None:
+    report(files, tmp_path / "report")
+    for name in ("roc", "precision_recall"):
+        text = (tmp_path / "report" / f"{name}.plotly.json").read_text()
+        names = {trace["name"] for trace in json.loads(text)["data"]}
+        assert names == {predictor_label(name) for name in LIFTS}
 
 
 def test_the_command(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
@@ -380,9 +371,8 @@ def same(one: Path, other: Path) -> None:
     """All of two reports but the calibration."""
     for name in (
         "promoters.tsv",
-        "roc.svg",
-        "precision_recall.svg",
-        "score_histograms.svg",
+        "roc.plotly.json",
+        "precision_recall.plotly.json",
     ):
         assert (one / name).read_bytes() == (other / name).read_bytes()
 
@@ -400,8 +390,8 @@ def test_promoters_are_evaluated_before_and_after(model: Path, tmp_path: Path) -
     assert (
         table.loc["raw", "n"] == 600 and table["discrimination"].nunique() == 1
     )  # the map only rises
-    figure = (tmp_path / "report/calibration.svg").read_text()
-    assert figure.startswith("<?xml") and "calibrated" in figure
+    figure = json.loads((tmp_path / "report/calibration.plotly.json").read_text())
+    assert [trace["name"] for trace in figure["data"]] == ["raw", "calibrated"]
     # Others of the report are the same as without a calibration, of which one is not asked for.
     (model / FILE).unlink()
     promoter_report({"genomic": model / "predictions.parquet"}, tmp_path / "before")
@@ -409,7 +399,6 @@ def test_promoters_are_evaluated_before_and_after(model: Path, tmp_path: Path) -
     assert calibration_of(tmp_path / "before").index.tolist() == ["raw"]
 
 
-@pytest.mark.usefixtures("no_figures")
 def test_extra_negatives_are_evaluated_and_change_no_other_metric(
     model: Path, tmp_path: Path
 ) -> None:
@@ -485,16 +474,15 @@ def test_tracks_are_evaluated_before_and_after(tracks: Path) -> None:
             before.share_positive, rel=0.2
         )
     page = (tracks / "report/report.html").read_text()
-    shown = ("smaller for 2 of 2 tracks", "img-src data:", "data:image/svg+xml;base64,")
-    assert all(text in page for text in shown)
+    assert "smaller for 2 of 2 tracks" in page and 'id="figure-calibration"' in page
     auc_report(*files, tracks / "plain")
     plain = (tracks / "plain/report.html").read_text()
-    assert 'id="calibration"' not in plain
+    assert 'id="figure-calibration"' not in plain
     names = [
         {path.name for path in (tracks / name).iterdir()}
         for name in ("report", "plain")
     ]
-    assert names[0] - names[1] == {"track_calibration.tsv", "track_calibration.svg"}
+    assert names[0] - names[1] == {"track_calibration.tsv"}
     for name in ("tracks.tsv", "groups.tsv"):
         assert (tracks / "plain" / name).read_bytes() == (
             tracks / "report" / name

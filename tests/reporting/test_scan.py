@@ -180,7 +180,7 @@ def test_report_is_that_of_brute_force(home: Path) -> None:
         ["within", "selection"]
     )
     assert len(frame) == len(table) == 10 and set(frame["tss"]) == {160}
-    assert (home / "out/scan.svg").read_text().startswith("<?xml")
+    assert (home / "out/scan.plotly.json").is_file()
     scan = read_scan(home / "scores.tsv")
     sites = sites_of(home / "promoters.tsv", scan)
     assert scan.stride == 50 and scan.megabases == pytest.approx(0.2, abs=0.001)
@@ -308,7 +308,7 @@ def test_a_scan_with_nothing_to_evaluate_is_a_table_that_says_so(home: Path) -> 
     for name, tss in (("promoters", 160), ("one", 1), ("other", 0)):
         invoke(*words, home / f"{name}.tsv")
         table = pd.read_csv(home / "out/scan.tsv", sep="\t").set_index("predictor")
-        assert (home / "out/scan.svg").read_text().startswith("<?xml")
+        assert (home / "out/scan.plotly.json").is_file()
         empty = table.loc[["unscored", "none", *["model"] * (not tss)]]
         assert (
             len(empty) == 2 * empty.index.nunique()

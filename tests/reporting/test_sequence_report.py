@@ -1,6 +1,5 @@
-"""Reports of models of labeled sequences: metrics are those of scikit-learn, and pages show them."""
+"""Reports of models of labeled sequences: metrics are those of scikit-learn, and the conclusion."""
 
-import base64
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from bigbird_dna.metrics.labels import (
     resample,
 )
 from bigbird_dna.reporting.sequences import MACRO, sequence_report
-from tests.html_pages import HtmlPage, check_layout, needs_browser
 
 ODD = ["a/b", 'c "d"', "<b>e</b>", "$f_$"]
 OUTPUTS = {
@@ -40,12 +38,6 @@ NOISE = {
     "position": 2.0,
     "composition": 4.0,
     "cnn": 1.0,
-}
-FIGURES = {
-    "binary": ["curves.svg", "probabilities.svg"],
-    "multiclass": ["confusion.svg"],
-    "multilabel": ["outputs.svg"],
-    "regression": ["scatter.svg"],
 }
 SEEDS = st.integers(0, 10_000)
 
@@ -87,13 +79,11 @@ def simulated(
     return pd.concat([table, pd.DataFrame(cells)], axis=1)
 
 
-def reported(
-    frame: pd.DataFrame, kind: str, home: Path
-) -> tuple[pd.DataFrame, HtmlPage]:
+def reported(frame: pd.DataFrame, kind: str, home: Path) -> tuple[pd.DataFrame, str]:
     frame.to_parquet(home / "predictions.parquet")
-    facts = {"data & labels": "<i>x</i>.csv"}
-    table = sequence_report(home / "predictions.parquet", kind, home, facts=facts)
-    return table, HtmlPage((home / "report.html").read_text())
+    facts = {"data": "x.csv"}
+    table = sequence_report(home / "predictions.parquet", kind, home, facts)
+    return table, (home / "report.md").read_text()
 
 
 def columns(frame: pd.DataFrame, name: str) -> np.ndarray:
@@ -229,12 +219,13 @@ def test_repeated_rows_change_neither_metrics_nor_intervals(
 @pytest.mark.parametrize("kind", OUTPUTS)
 def test_files_of_each_kind(kind: str, tmp_path: Path) -> None:
     frame = simulated(kind, OUTPUTS[kind], **NOISE, control=1.0)
-    table, page = reported(frame, kind, tmp_path)
+    table, text = reported(frame, kind, tmp_path)
     files = {path.name for path in tmp_path.iterdir()}
     tables = {"predictions.parquet", "metrics.tsv"} | (
         {"confusion.tsv"} if kind == "multiclass" else set()
     )
-    assert files == {*tables, "report.html", *FIGURES[kind]}
+    figures = set() if kind == "multilabel" else {"figure.svg"}
+    assert files == {*tables, "report.md", *figures}
     read = pd.read_csv(tmp_path / "metrics.tsv", sep="\t").drop(columns="note")
     expected = table.drop(columns="note").astype(read.dtypes.to_dict())
     pd.testing.assert_frame_equal(
@@ -246,20 +237,9 @@ def test_files_of_each_kind(kind: str, tmp_path: Path) -> None:
     assert table["n"].eq(len(columns(frame, "label"))).all() and not table["note"].any()
     for name, width in interval_widths(table).items():
         assert (width[table[name].notna()] > 0).all()
-    # The page works without network and scripts, and shows names as they are.
-    assert page.closed_in_order and "script" not in {tag for tag, _ in page.tags}
-    stored = [
-        base64.b64encode((tmp_path / name).read_bytes()).decode()
-        for name in FIGURES[kind]
-    ]
-    assert page.values("src", "img") == [
-        f"data:image/svg+xml;base64,{text}" for text in stored
-    ]
-    assert not page.values("href")
-    assert all(name in page.text for name in ("<i>x</i>.csv", *OUTPUTS[kind], *NOISE))
+    assert "* data: x.csv" in text and all(name in text for name in NOISE)
 
 
-@pytest.mark.usefixtures("no_figures")
 def test_means_over_outputs_are_those_of_scikit_learn(tmp_path: Path) -> None:
     for kind in ("multiclass", "multilabel"):
         frame = simulated(kind, ODD, **{"model": 0.7, "k-mer": 1.5})
@@ -289,7 +269,6 @@ def test_means_over_outputs_are_those_of_scikit_learn(tmp_path: Path) -> None:
             assert [*counts.index] == [*counts.columns] == ODD
 
 
-@pytest.mark.usefixtures("no_figures")
 def test_undefined_outputs_have_a_note_and_do_not_count(tmp_path: Path) -> None:
     frame = simulated("multilabel", ["x", "y", "z"], **NOISE).assign(
         **{"label/y": np.float32(0)}
@@ -316,18 +295,17 @@ def test_undefined_outputs_have_a_note_and_do_not_count(tmp_path: Path) -> None:
     frame = simulated("regression", ["x"]).assign(
         **{"label/x": np.float32(0.3)}, group=0
     )
-    table, page = reported(frame, "regression", tmp_path)
+    table, _ = reported(frame, "regression", tmp_path)
     assert (
         table[["pearson", "spearman", "r2"]].isna().all(axis=None)
         and table["note"].all()
     )
     for kind in ("binary", "regression"):
         frame = simulated(kind, ["x"]).assign(group=5)
-        table, page = reported(frame, kind, tmp_path)
-        assert table.filter(regex="_low|_high").isna().all(axis=None) and len(page.text)
+        table, _ = reported(frame, kind, tmp_path)
+        assert table.filter(regex="_low|_high").isna().all(axis=None)
 
 
-@pytest.mark.usefixtures("no_figures")
 def test_of_many_outputs_only_auroc_has_intervals_for_each(tmp_path: Path) -> None:
     names = [f"t{t}" for t in range(21)]
     table, _ = reported(
@@ -355,31 +333,20 @@ def test_of_many_outputs_only_auroc_has_intervals_for_each(tmp_path: Path) -> No
         ({"model": 1.0, "k-mer": 1.0, "position": 4.0}, "measurably"),
     ],
 )
-@pytest.mark.usefixtures("no_figures")
 def test_the_conclusion_is_about_the_strongest_baseline(
     kind: str, noise: dict[str, float], word: str, tmp_path: Path
 ) -> None:
-    table, page = reported(simulated(kind, ["x"], **noise, control=1.0), kind, tmp_path)
+    table, text = reported(simulated(kind, ["x"], **noise, control=1.0), kind, tmp_path)
     row, metric = (
         table.set_index("model").loc["k-mer"],
         "pearson" if kind == "regression" else "auroc",
     )
-    text = page.text
     assert word in text and f"{row[metric]:.3f}" in text and "Warning" not in text
     assert f"{row[f'{metric}_difference']:.3f}".replace("-", "−") in text
 
 
-@pytest.mark.usefixtures("no_figures")
 def test_a_control_that_predicts_labels_is_a_warning(tmp_path: Path) -> None:
     kind = "regression"
     leaked = simulated(kind, ["x"], model=0.1)
     leaked = leaked.assign(**{"control/x": leaked["model/x"]})
-    assert "Warning" in reported(leaked, kind, tmp_path)[1].text
-
-
-@needs_browser
-def test_pages_fit_phones_and_screens(tmp_path: Path) -> None:
-    reported(
-        simulated("multiclass", ["x" * 60, *ODD], rows=120), "multiclass", tmp_path
-    )
-    check_layout((tmp_path / "report.html").read_text(), tmp_path)
+    assert "Warning" in reported(leaked, kind, tmp_path)[1]

@@ -1,7 +1,7 @@
 """Variants with known effects: which rows the table has, what they rest on, and what is drawn."""
 
+import json
 import math
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -116,18 +116,20 @@ def test_what_is_not_defined_is_empty() -> None:
 @pytest.mark.parametrize("places", [True, False])
 def test_figure(variants: list[KnownEffect], places: bool, tmp_path) -> None:
     shown = [v if places else v._replace(category="") for v in variants]
-    for name in ("a", "b"):
-        report.variant_figure(frame(shown), tmp_path / f"{name}.svg")
-    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
-    text = (tmp_path / "a.svg").read_text()
-    ElementTree.fromstring(text)
-    for label in ("disrupts_site (60)", "flanking (60)") if places else ("gain (60)",):
-        assert f"<!-- {label} -->" in text
+    path = tmp_path / "a.plotly.json"
+    report.variant_figure(frame(shown), path)
+    before = path.read_bytes()
+    report.variant_figure(frame(shown), path)
+    assert path.read_bytes() == before
+    order = json.loads(before)["layout"]["yaxis"]["categoryarray"]
+    assert len(order) == (5 if places else 3)
+    assert order[0] in ("tolerated (60)", "flanking (60)", "none (144)")
+    assert order[-1].startswith(("disrupts", "creates", "gain", "loss"))
     # As many variants as there may be, the file stays small.
     many = [v._replace(delta=v.delta + n / 1e4) for n in range(30) for v in shown]
     assert len(many) == 9000
-    report.variant_figure(frame(many), tmp_path / "many.svg")
-    assert (tmp_path / "many.svg").stat().st_size < 600_000
+    report.variant_figure(frame(many), path)
+    assert path.stat().st_size < 100_000
 
 
 # `evaluate variants` as a command: what score-variants writes goes in, a table and a figure come out
@@ -207,7 +209,7 @@ def test_report(run: Run, scored: Path, tmp_path: Path) -> None:
     assert code == 0
     assert {path.name for path in out.iterdir()} == {
         "variants.tsv",
-        "variants.svg",
+        "variants.plotly.json",
         MARKER,
     }
     reasons = (
@@ -244,7 +246,6 @@ def test_report(run: Run, scored: Path, tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in out.iterdir()} == before
 
 
-@pytest.mark.usefixtures("no_figures")
 def test_one_track_for_all(run: Run, scored: Path, tmp_path: Path) -> None:
     words = ("evaluate variants", scored, "-o", tmp_path / "r", "--track")
     code, _, log = run(*words, "open chromatin")
@@ -254,7 +255,6 @@ def test_one_track_for_all(run: Run, scored: Path, tmp_path: Path) -> None:
     refused(run(*words, "CTFC"), 2, "'CTFC'")
 
 
-@pytest.mark.usefixtures("no_figures")
 def test_what_score_variants_writes(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,7 +305,6 @@ def scored_vcf(path: Path, variants: Sequence[KnownEffect]) -> Path:
     return path
 
 
-@pytest.mark.usefixtures("no_figures")
 def test_another_predictor_of_the_same_variants(
     run: Run, variants: list[KnownEffect], tmp_path: Path
 ) -> None:
@@ -359,7 +358,6 @@ def test_another_predictor_of_the_same_variants(
         ("##fileformat=VCFv4.2", "junk"),
     ],
 )
-@pytest.mark.usefixtures("no_figures")
 def test_files_that_will_not_do(
     run: Run, scored: Path, tmp_path: Path, old: str, new: str
 ) -> None:
@@ -369,7 +367,6 @@ def test_files_that_will_not_do(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.usefixtures("no_figures")
 def test_what_can_not_be_asked_for(run: Run, scored: Path, tmp_path: Path) -> None:
     refused(run("evaluate variants", scored, "-o", scored), 2)
     missing = tmp_path / "none.vcf"

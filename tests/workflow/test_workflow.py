@@ -301,7 +301,7 @@ def test_a_model_of_labeled_sequences(tmp_path: Path) -> None:
     )
     outcome = snakemake(tmp_path, *words)
     assert outcome.code == 0, outcome.err
-    assert (tmp_path / "r/models/sequences/report.html").is_file()
+    assert (tmp_path / "r/models/sequences/report.md").is_file()
     (tmp_path / "x.csv").write_text(f"sequence,label\n{rows}ACGT,high\n")
     outcome = snakemake(
         tmp_path, *words, "--config", "sequences={task: regression}", "results=other"

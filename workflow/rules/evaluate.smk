@@ -1,4 +1,4 @@
-"""Evaluation of models on held-out data, by tables and plots of the report."""
+"""Evaluation of models on held-out data, by tables and figures of the report."""
 
 
 rule evaluate_pretraining:
@@ -61,10 +61,9 @@ rule evaluate_promoters:
         control=[PATHS.promoter_model(name) for name in CONTROLS],
     output:
         table=PATHS.report / "promoters.tsv",
-        roc=PATHS.report / "roc.svg",
-        precision_recall=PATHS.report / "precision_recall.svg",
-        histograms=PATHS.report / "score_histograms.svg",
-        calibration=PATHS.report / "calibration.svg",
+        roc=figure("roc"),
+        precision_recall=figure("precision_recall"),
+        calibration=figure("calibration"),
         calibration_table=PATHS.report / "calibration.tsv",
     log:
         PATHS.log("evaluate-promoters"),
@@ -95,7 +94,7 @@ if CONFIG.has_promoters:
             promoters=PATHS.promoters,
         output:
             table=PATHS.report / "scan.tsv",
-            figure=PATHS.report / "scan.svg",
+            figure=figure("scan"),
         log:
             PATHS.log("evaluate-scan"),
         benchmark:
@@ -132,7 +131,6 @@ rule auc_report:
     output:
         tracks=PATHS.report / "chromatin/tracks.tsv",
         groups=PATHS.report / "chromatin/groups.tsv",
-        calibration=PATHS.report / "chromatin/track_calibration.svg",
         calibration_table=PATHS.report / "chromatin/track_calibration.tsv",
         page=PATHS.report / "chromatin/report.html",
     log:
@@ -165,7 +163,7 @@ rule evaluate_variants:
     output:
         table=PATHS.report / "variants.tsv",
         compared=PATHS.report / "compared_variants.tsv",
-        figure=PATHS.report / "variants.svg",
+        figure=figure("variants"),
     log:
         PATHS.log("evaluate-variants"),
     benchmark:

@@ -80,6 +80,11 @@ SET_ALIASES = (
 )
 
 
+def figure(name):
+    """A figure on the run's page."""
+    return PATHS.report / f"{name}.plotly.json"
+
+
 def indexed(fasta):
     """Return a FASTA file and its indices as inputs of a rule."""
     return {"reference": fasta, "indices": multiext(str(fasta), ".fai", ".gzi")}

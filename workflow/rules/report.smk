@@ -41,9 +41,8 @@ rule report_run:
     output:
         page=PATHS.report_page,
         summary=multiext(str(PATHS.report / "summary"), ".tsv", ".txt"),
-        pretraining=[PATHS.report / f"{name}.svg" for name in ("loss", "bits_per_base")]
-        * CONFIG.has_pretraining,
-        finetuning=[PATHS.report / "finetuning_loss.svg"] * CONFIG.has_promoters,
+        pretraining=[figure(name) for name in ("loss", "bits_per_base") * CONFIG.has_pretraining],
+        finetuning=[figure("finetuning_loss")] * CONFIG.has_promoters,
     log:
         PATHS.log("report-run"),
     benchmark:
