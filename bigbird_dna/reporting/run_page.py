@@ -342,8 +342,8 @@ def ensemble_members(config: Config, paths: RunPaths) -> pd.DataFrame:
             models[f"promoters, {name} negatives"] = paths.promoter_model(name)
     if config.has_chromatin:
         for number in range(config.chromatin.models):
-            name = f"chromatin, model {number + 1}"
-            models[name] = paths.chromatin_model(config.chromatin.data.window, number)
+            title = f"chromatin, model {number + 1}"
+            models[title] = paths.chromatin_model(config.chromatin.data.window, number)
     rows = []
     for model, directory in models.items():
         path = directory / "metrics.json"
@@ -369,8 +369,13 @@ def conclusion(rows: pd.DataFrame, held_out: str) -> list[str]:
     where = f"On {held_out}, held out from training" if held_out else "On held-out data"
     clauses = []
     for text, tasks in models.groupby("the model is", sort=False)["task"]:
-        listed = f" ({', '.join(tasks)})" if text != "better" else ""
-        clauses.append(f"{text} in {len(tasks)}{listed}")
+        names = ", ".join(tasks)
+        if text == "better":
+            clauses.append(f"{text} in {len(tasks)}")
+        elif text.startswith("better on"):
+            clauses.append(f"{text} ({names})")
+        else:
+            clauses.append(f"{text} in {len(tasks)} ({names})")
     if len(wrong):
         clauses.append(
             f"but with shuffled labels not near chance for {', '.join(wrong)}"

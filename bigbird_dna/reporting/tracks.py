@@ -185,19 +185,20 @@ def track_page(
     names = {name: predictor_label(name) for name in predictors}
     summary = pd.DataFrame({"group": groups["group"], "tracks": groups["tracks"]})
     for metric in ("AUROC", "AUPRC"):
-        medians = groups[f"median_{metric.lower()}"]
-        summary[f"median {metric}"] = [decimal(value) for value in medians]
+        summary[f"median {metric}"] = [
+            decimal(value) for value in groups[f"median_{metric.lower()}"]
+        ]
     for name, label in names.items():
         medians = [decimal(value) for value in groups[f"median_auroc_{name}"]]
         if name == PUBLISHED:
             summary["published: median AUROC"] = medians
             continue
-        pairs = zip(
+        counts = zip(
             medians, groups[f"better_{name}"], groups[f"worse_{name}"], strict=True
         )
         summary[f"{label}: median AUROC"] = [
             f"{median}; the model is better on {better:,}, worse on {worse:,}"
-            for median, better, worse in pairs
+            for median, better, worse in counts
         ]
     last = summary.iloc[-1]
     sentences = [
@@ -233,12 +234,15 @@ def track_page(
         for number, (_, rows) in enumerate(counted.groupby("group", sort=False)):
             if number == len(colors):
                 break
-            track = (rows["auroc"] - rows["auroc"].median()).abs().idxmin()
-            roc, precision = curves[track]
+            nearest = int((rows["auroc"] - rows["auroc"].median()).abs().argmin())
+            curve = curves[rows.index[nearest]]
+            assert curve is not None
+            roc, precision = curve
+            track = rows["track"].iloc[nearest]
             look = {
                 "mode": "lines",
-                "name": rows.loc[track, "track"],
-                "legendgroup": rows.loc[track, "track"],
+                "name": track,
+                "legendgroup": track,
                 "line": {"color": colors[number]},
             }
             curve_figure.add_scatter(x=RATES, y=roc, row=1, col=1, **look)
@@ -262,8 +266,8 @@ def track_page(
         for name, label in names.items()
     ]
     if pairs and len(counted):
-        areas = pd.concat(pairs).dropna(subset="other")
-        limits = [areas[["auroc", "other"]].min(axis=None) - 0.02, 1.01]
+        areas: pd.DataFrame = pd.concat(pairs).dropna(subset="other")
+        limits = [float(areas[["auroc", "other"]].to_numpy().min()) - 0.02, 1.01]
         comparison = px.scatter(
             areas,
             x="other",

@@ -311,9 +311,7 @@ FAULTS = {
     ],
     partial(plot_scores, output=Path("x.svg")): [(SCORES, "no scored window")],
     read_bits: [
-        (lambda rows: rows.assign(low="x"), "low 'x'"),
-        (lambda rows: rows.assign(bits_per_base=""), "bits_per_base ''"),
-        (lambda rows: pd.concat([rows, rows[:1]]), "row 6"),
+        (lambda rows: rows.assign(low="x"), "column 'low'"),
         (lambda rows: rows[rows["predictor"] != "model"], "'model'"),
         (lambda rows: rows[:0], "file"),
         (lambda rows: rows.drop(columns="note"), "'note'"),
