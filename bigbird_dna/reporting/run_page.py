@@ -368,7 +368,8 @@ def conclusion(rows: pd.DataFrame, held_out: str) -> list[str]:
     first = models.iloc[0]
     where = f"On {held_out}, held out from training" if held_out else "On held-out data"
     clauses = []
-    for text, tasks in models.groupby("the model is", sort=False)["task"]:
+    for key, tasks in models.groupby("the model is", sort=False)["task"]:
+        text = str(key)
         names = ", ".join(tasks)
         if text == "better":
             clauses.append(f"{text} in {len(tasks)}")
