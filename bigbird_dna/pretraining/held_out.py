@@ -60,13 +60,11 @@ class HeldOut(NamedTuple):
         pairs: bool,
         fraction: float = MASKED,
         causal: bool = False,
-        widths: NDArray[np.int64] | None = None,
     ) -> Self:
         """Return at most `count` inputs, evenly spaced over a one-pass store; determined by the arguments.
 
         An input without predictable tokens, e.g. only N, is replaced by the nearest input with some;
         `DataError` if there is none. With `pairs`, inputs are [CLS] A [SEP] B [SEP], where B follows A.
-        `widths` (N,) are the bases or characters per token of the store; None: bases from the tokenizer.
         """
         segments = list(
             _segments(document_bounds(store), sequence_tokens - (3 if pairs else 2))
@@ -122,7 +120,7 @@ class HeldOut(NamedTuple):
             tokens.append(start + hidden)
             labels.append(ids[hidden].astype(np.int64))
         at = np.concatenate(tokens).astype(np.int64)
-        bases, before = _widths(store, tokenizer, widths, at)
+        bases, before = _widths(store, tokenizer, at)
         blocks = before // BLOCK_BASES
         return cls(
             tuple(inputs), tuple(positions), at, np.concatenate(labels), bases, blocks
@@ -199,21 +197,14 @@ class HeldOut(NamedTuple):
 
 
 def _widths(
-    store: Tokens,
-    tokenizer: Tokenizer,
-    widths: NDArray[np.int64] | None,
-    at: NDArray[np.int64],
+    store: Tokens, tokenizer: Tokenizer, at: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the bases of the tokens at ascending positions (M,), and the bases before each, both (M,)."""
     widths_at, before = np.empty_like(at), np.empty_like(at)
     total = 0
     for start in range(0, int(at[-1]) + 1, _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
-        block = (
-            tokenizer.piece_lengths[store.tokens[part]]
-            if widths is None
-            else widths[part]
-        )
+        block = tokenizer.piece_lengths[store.tokens[part]]
         ends = total + np.cumsum(block, dtype=np.int64)
         here = slice(*np.searchsorted(at, [start, start + len(block)]))
         widths_at[here] = block[at[here] - start]

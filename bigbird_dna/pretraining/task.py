@@ -66,9 +66,7 @@ class PretrainingObjective:
         world: World,
         *,
         causal: bool = False,
-        widths: NDArray[np.int64] | None = None,
     ) -> None:
-        """`widths` are the bases or characters per token of `valid`, as in `HeldOut.draw`."""
         self.tokenizer = tokenizer
         self.config = config
         self.causal = causal
@@ -88,7 +86,6 @@ class PretrainingObjective:
             config.evaluation_sequences,
             pairs=config.next_sentence,
             causal=causal,
-            widths=widths,
         )
         self.pairs = (
             sampler(valid, tokenizer, config.sequence_tokens, True)

@@ -42,14 +42,6 @@ class Encoded(NamedTuple):
     offsets: NDArray[np.int64]  # (n + 1,), bp from the start of the sequence
 
 
-class TextPieces(NamedTuple):
-    """Tokens of a text: token i covers `text[starts[i]:ends[i]]`, including white space before a word."""
-
-    ids: NDArray[np.int32]  # (n,)
-    starts: NDArray[np.int64]  # (n,) characters
-    ends: NDArray[np.int64]  # (n,) characters
-
-
 class Tokenizer(ABC):
     """Encodes DNA or text as token ids and decodes ids; immutable, thread-safe, picklable. A tokenizer of
     ordinary text raises `ModelError` in methods about bases."""
@@ -112,10 +104,6 @@ class Tokenizer(ABC):
         require_dna(self)
         ids = self.encode(sequence)
         return Encoded(ids, self.offsets(ids))
-
-    def text_pieces(self, text: str) -> TextPieces:
-        """`encode`, with the characters that each token covers; `ModelError` from a DNA tokenizer."""
-        raise ModelError(f"{self.source} is a DNA tokenizer, not one of ordinary text")
 
     def offsets(self, ids: NDArray[np.integer]) -> NDArray[np.int64]:
         """Return base offsets (n + 1,) of ids (n,): 0, then cumulative lengths of the tokens in bp."""

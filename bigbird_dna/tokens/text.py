@@ -24,7 +24,6 @@ from bigbird_dna.tokens.dna import (
 from bigbird_dna.tokens.interface import (
     Encoded,
     Specials,
-    TextPieces,
     Tokenizer,
     complete_vocabulary,
     require_dna,
@@ -78,14 +77,6 @@ class JsonTokenizer(Tokenizer):
             if self.is_dna
             else self._encode(sequence)
         )
-
-    def text_pieces(self, text: str) -> TextPieces:
-        """Return the token ids of a text, with the characters that each covers."""
-        if self.is_dna:
-            return super().text_pieces(text)
-        found = self._library.encode(text, add_special_tokens=False)
-        spans = np.array(found.offsets, np.int64).reshape(-1, 2)
-        return TextPieces(np.array(found.ids, np.int32), spans[:, 0], spans[:, 1])
 
     def encode_batch(
         self, sequences: Sequence[str], threads: int = 1
@@ -283,12 +274,6 @@ class TextTokenizer(Tokenizer):
     def encode(self, sequence: str) -> NDArray[np.int32]:
         """Return the token ids (n,) of a text, without special tokens."""
         return encode_rows(self._processor, [sequence])[0]
-
-    def text_pieces(self, text: str) -> TextPieces:
-        """Return the token ids of a text, with the characters that each covers."""
-        found = self._processor.encode(text, return_type="offset_mapping")
-        spans = np.array(found["offsets"], np.int64).reshape(-1, 2)
-        return TextPieces(np.array(found["ids"], np.int32), spans[:, 0], spans[:, 1])
 
     def encode_batch(
         self, sequences: Sequence[str], threads: int = 1
