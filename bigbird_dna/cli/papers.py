@@ -1,8 +1,10 @@
 """Commands that run the papers' experiments, and tasks on text."""
 
 import os
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,11 +21,15 @@ from bigbird_dna.cli.options import (
     TimeLimit,
     output_option,
     read_run,
-    training,
 )
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError, check_at_least_one, one_of
 from bigbird_dna.papers.experiments import EXPERIMENTS
+
+if TYPE_CHECKING:
+    from bigbird_dna.papers.nlp.config import AnyTask, TextPaths
+
+    OpenedTask = tuple[Any, AnyTask, TextPaths]
 
 experiment = typer.Typer(
     no_args_is_help=True,
@@ -140,6 +146,28 @@ TextCheckpoints = Annotated[
 ]
 
 
+def open_task(config: Path, task: str, overrides: list[str] | None) -> "OpenedTask":
+    """Return the module, the section and the paths of a task; `UsageError` without the extra `nlp`."""
+    from bigbird_dna.papers.nlp.config import read_config
+
+    for library in ("accelerate", "datasets", "rouge_score", "transformers"):
+        if find_spec(library) is None:
+            raise UsageError(
+                f"the library {library} is not installed; tasks on text need the extra nlp: "
+                "pip install 'bigbird-dna[nlp]'"
+            )
+    read = read_config(config, overrides or ())
+    section = read.task(task)
+    modules = {
+        "pretraining": "pretraining",
+        "classification": "classification",
+        "qa": "questions",
+        "summaries": "summarization",
+    }
+    module: Any = import_module(f"bigbird_dna.papers.nlp.{modules[section.kind]}")
+    return module, section, read.paths(task)
+
+
 @nlp.command(
     "prepare",
     cls=PlainHelp,
@@ -159,11 +187,8 @@ def prepare(
 
     Records come from files, from a public data set (requires network access), or are generated.
     """
-    from bigbird_dna.papers.nlp.config import read_config
-    from bigbird_dna.papers.nlp.task import open_task
-
-    opened = open_task(read_config(config, overrides or ()), task)
-    opened.prepare(output or opened.paths.data)
+    module, section, paths = open_task(config, task, overrides)
+    module.prepare(section, output or paths.data)
 
 
 @nlp.command(
@@ -184,15 +209,23 @@ def train_task(
     force: Force = False,
 ) -> None:
     """Pretrain or fine-tune a model on the records of a task; resumes and stops like pretrain."""
-    from bigbird_dna.papers.nlp.config import read_config
-    from bigbird_dna.papers.nlp.task import open_task
-    from bigbird_dna.training.task import train
+    from bigbird_dna.attention import required_backend
+    from bigbird_dna.disk.directories import check_directory
+    from bigbird_dna.model.inference import cpu_threads
+    from bigbird_dna.training.distributed import time_of_end
 
-    opened = open_task(read_config(config, overrides or ()), task)
-    output = output or opened.paths.model
-    checkpoints = checkpoints or opened.paths.checkpoints
-    with training(device, time_limit, threads, require_backend) as world:
-        train(opened, output, checkpoints, world)
+    module, section, paths = open_task(config, task, overrides)
+    output = output or paths.model
+    check_directory(output, [paths.data])
+    with cpu_threads(threads), required_backend(require_backend):
+        module.train(
+            section,
+            paths,
+            output,
+            checkpoints=checkpoints or paths.checkpoints,
+            device=device,
+            end=time_of_end(time_limit),
+        )
 
 
 @nlp.command(
@@ -222,18 +255,25 @@ def predict(
     """Predict records with the model of a task."""
     from bigbird_dna.attention import required_backend
     from bigbird_dna.disk.outputs import check_output
-    from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.papers.nlp.config import read_config
-    from bigbird_dna.papers.nlp.task import open_task
+    from bigbird_dna.model.inference import choose_device, cpu_threads
+    from bigbird_dna.papers.nlp.records import write_objects
 
     check_at_least_one({"--batch-size": batch_size})
-    opened = open_task(read_config(config, overrides or ()), task)
-    model = model or opened.paths.model
-    records = records or opened.paths.split("test")
-    output = output or opened.paths.predictions
+    module, section, paths = open_task(config, task, overrides)
+    if section.kind == "pretraining":
+        raise UsageError(
+            "tasks of kind pretraining have no predictions: use `bigbird-dna nlp evaluate`"
+        )
+    model = model or paths.model
+    records = records or paths.split("test")
+    output = output or paths.predictions
     check_output(output, [model, records])
     with cpu_threads(threads), required_backend(require_backend):
-        opened.predict(model, records, output, device, batch_size)
+        lines = module.predict(
+            section, model, records, choose_device(device), batch_size
+        )
+        count = write_objects(output, lines)
+    log(f"{output}: {count:,} predictions")
 
 
 @nlp.command(
@@ -267,32 +307,23 @@ def evaluate(
     from bigbird_dna.disk.atomic import write_json
     from bigbird_dna.disk.outputs import check_output
     from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.papers.nlp.config import read_config
-    from bigbird_dna.papers.nlp.task import open_task
 
-    opened = open_task(read_config(config, overrides or ()), task)
-    records = records or opened.paths.split("test")
-    output = output or opened.paths.evaluation
-    if opened.kind == "pretraining":
-        if predictions is not None:
-            raise UsageError(
-                "--predictions: a task of kind pretraining is evaluated with --model"
-            )
-        evaluated = model or opened.paths.model
-    else:
-        evaluated = predictions or opened.paths.predictions
+    module, section, paths = open_task(config, task, overrides)
+    records = records or paths.split("test")
+    output = output or paths.evaluation
+    evaluated = predictions or paths.predictions
+    if section.kind == "pretraining":
+        evaluated = model or paths.model
     check_output(output, [evaluated, records])
     with cpu_threads(threads):
-        metrics = opened.evaluate(records, evaluated)
-    write_json(
-        output,
-        {
-            "task": task,
-            "kind": opened.kind,
-            "figures": metrics,
-            "published": opened.section.published,
-        },
-    )
+        metrics = module.evaluate(section, paths, records, evaluated)
+    report = {
+        "task": task,
+        "kind": section.kind,
+        "figures": metrics,
+        "published": section.published,
+    }
+    write_json(output, report)
     numbers = ", ".join(
         f"{key} {value:.4g}"
         for key, value in metrics.items()

@@ -11,12 +11,13 @@ import torch
 import yaml
 from torch import nn
 
-from bigbird_dna.papers.nlp.initialization import train_tokenizer
-from bigbird_dna.papers.nlp.task import LIBRARIES
+from bigbird_dna.papers.nlp.start import train_tokenizer
 from bigbird_dna.tokens.text import JsonTokenizer
 from tests.cli.command import Run, refused
 from tests.golden.messages import message
 from tests.toys import written
+
+LIBRARIES = ("accelerate", "datasets", "rouge_score", "transformers")
 
 if not all(map(find_spec, LIBRARIES)):  # pip install 'bigbird-dna[nlp]'
     collect_ignore_glob = ["test_text_*.py"]
@@ -121,12 +122,7 @@ TINY: dict[str, Any] = {
     "max_length": 128,
     "block_size": 16,
 }
-STEPS: dict[str, Any] = {
-    "batch_size": 4,
-    "steps": 4,
-    "evaluate_every": 2,
-    "checkpoint_minutes": 0,
-}
+STEPS: dict[str, Any] = {"per_device_train_batch_size": 4, "max_steps": 3}
 FAR: dict[str, Any] = {
     "kind": "classification",
     "data": {"generated": {"train": 12, "valid": 4, "test": 8, "words": 40}},
@@ -149,12 +145,7 @@ QUESTIONS: dict[str, Any] = {
     "length": 64,  # several windows
     "stride": 24,
     "question_tokens": 6,
-    "training": {
-        "batch_size": 4,
-        "steps": 2,
-        "evaluate_every": 2,
-        "checkpoint_minutes": 0,
-    },
+    "training": STEPS,
 }
 SUMMARIES: dict[str, Any] = {
     "kind": "summaries",
@@ -163,11 +154,8 @@ SUMMARIES: dict[str, Any] = {
     "encoder": TINY,
     "document_tokens": 96,
     "search": {"beams": 2, "max_length": 12},
-    "training": {
-        "batch_size": 2,
-        "steps": 3,
-        "length_curriculum": [{"steps": 1, "tokens": 32}],
-    },
+    "length_curriculum": [{"steps": 1, "tokens": 32}],
+    "training": STEPS,
 }
 
 
@@ -214,38 +202,3 @@ def done(
         assert (result.code, result.out) == (0, ""), result.err
     assert result is not None
     return result.err
-
-
-def public_row(form: str) -> Any:
-    """A row of a data set's own file."""
-    path = Path(__file__).with_name("public") / f"{form}.json"
-    rows = json.loads(path.read_text())
-    return rows[0] if isinstance(rows, list) else rows
-
-
-NATURAL, WIKIHOP = public_row("natural_questions"), public_row("wikihop")
-# Rows of the library `datasets`.
-HOTPOT: dict[str, Any] = {
-    "id": "5a8b",
-    "question": "Who wrote it?",
-    "answer": "Ann Lee",
-    "type": "bridge",
-    "supporting_facts": {
-        "title": ["Book", "Person", "Person", "Nobody"],
-        "sent_id": [1, 0, 9, 0],
-    },
-    "context": {
-        "title": ["Book", "Person"],
-        "sentences": [
-            ["Ann Lee is named first.", " It is by Ann Lee, said Ann Lee."],
-            ["Ann Lee lived."],
-        ],
-    },
-}
-TRIVIA: dict[str, Any] = {
-    "question_id": "tc_1",
-    "question": "Which river?",
-    "answer": {"value": "Nile", "aliases": ["The Nile", "Nile"]},
-    "entity_pages": {"title": ["Egypt"], "wiki_context": ["The Nile\nflows."]},
-    "search_results": {"title": ["Rivers"], "search_context": ["A river."]},
-}

@@ -6,36 +6,30 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import transformers
 from torch import Tensor
 
 from bigbird_dna.baselines.ngram import KneserNey
-from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.errors import ConfigError, ModelError
 from bigbird_dna.model.directory import build_network, load, save
 from bigbird_dna.model.settings import ClassificationSettings, PretrainingSettings
 from bigbird_dna.papers.nlp.config import (
     InstalledConfig,
-    PretrainingTaskConfig,
-    TextStartConfig,
+    TextPaths,
     parse_config,
 )
 from bigbird_dna.papers.nlp.data import installed_documents
-from bigbird_dna.papers.nlp.initialization import (
-    TextStart,
-    make_text_start,
+from bigbird_dna.papers.nlp.pretraining import character_bits
+from bigbird_dna.papers.nlp.start import (
+    Start,
+    fast_tokenizer,
+    make_start,
+    train_tokenizer,
     write_bigbird,
 )
-from bigbird_dna.papers.nlp.pretraining import (
-    character_ngram,
-    token_widths,
-    tokenize_records,
-)
-from bigbird_dna.tokens.interface import TextPieces
-from bigbird_dna.tokens.text import JsonTokenizer, TextTokenizer
+from bigbird_dna.tokens.text import JsonTokenizer
 from tests.cli.command import Run
 from tests.golden.messages import fails
 from tests.nlp.conftest import (
@@ -49,24 +43,24 @@ from tests.nlp.conftest import (
     their_config,
     write_lines,
 )
-from tests.tokens.text_model import text_model
 from tests.toys import random_model, small_encoder, update_json
 
 TOLERANCE = 1e-4
 
 
-def made(start: dict[str, Any], **encoder: Any) -> TextStart:
-    """A start, for which no tokenizer is to be learnt."""
+def made(start: dict[str, Any], **encoder: Any) -> Start:
+    """A start from a model, for which no tokenizer is trained."""
 
     def no_texts() -> Iterable[str]:
-        raise AssertionError("no tokenizer is to be learnt")
+        raise AssertionError("no tokenizer is to be trained")
+        yield ""
 
-    return make_text_start(
-        TextStartConfig.model_validate(start), EncoderConfig(**encoder), no_texts
-    )
+    data = {"files": {"train": "a", "valid": "b", "test": "c"}}
+    task = {"kind": "pretraining", "data": data, "start": start, "encoder": encoder}
+    return make_start(parse_config({"tasks": {"a": task}}).task("a"), no_texts())
 
 
-def logits(start: TextStart, ids: Tensor) -> Tensor:
+def logits(start: Start, ids: Tensor) -> Tensor:
     """Of a masked-token network with the start's weights, (B, L, V)."""
     network = build_network(
         start.config, PretrainingSettings(next_sentence=False)
@@ -109,7 +103,6 @@ def test_roberta_becomes_a_bigbird_with_the_logits_of_theirs(
         table = start.weights["encoder.embeddings.position.weight"]
         assert torch.equal(table[:128], table[128:256]) and len(table) == 512
     else:
-        (tmp_path / "theirs").mkdir()
         write_bigbird(roberta, tmp_path / "theirs", 1024)
         theirs, tokens = (
             transformers.BigBirdForMaskedLM.from_pretrained(tmp_path / "theirs").eval(),
@@ -188,18 +181,10 @@ def test_rotary_positions_are_interpolated_where_learnt_ones_are_tiled(
     )
     found = logits(start, torch.arange(128)[None] % text_tokenizer.vocabulary)
     assert found.shape[1] == 128 and found.isfinite().all()
-    # As the command does it.
-    longer = load(Path(directory), positions=128, extend="interpolate")
-    assert longer.config.rotary_scale == start.config.rotary_scale
 
 
-def test_a_vocabulary_without_an_effect_is_refused() -> None:
-    with fails(ValueError, "vocabulary 500"):
-        TextStartConfig.model_validate({"model": "some/model", "vocabulary": 500})
-
-
-def test_a_copy_of_a_task_gives_no_keys_that_the_task_does_not_give() -> None:
-    """The workflow hands tasks on as files of their own: keys that are given hold beyond a model's."""
+def test_a_copy_of_a_task_has_only_the_keys_that_are_set() -> None:
+    """The workflow passes tasks on as files: keys that are set override those of a model."""
     values = {
         **{"kind": "classification", "length": 64, "data": {"generated": {}}},
         **{
@@ -207,28 +192,23 @@ def test_a_copy_of_a_task_gives_no_keys_that_the_task_does_not_give() -> None:
             "encoder": {"max_length": 64, "attention": "full"},
         },
     }
-    task = parse_config({"tasks": {"a": values}}).task("a")
-    copy = parse_config({"tasks": {"a": task.model_dump(mode="json")}}).task("a")
-    assert copy == task
-    assert copy.start.model_fields_set == {"model"}
+    config = parse_config({"tasks": {"a": values}})
+    copy = parse_config(json.loads(config.task_text("a"))).task("a")
+    assert copy == config.task("a")
     assert copy.encoder.model_fields_set == {"max_length", "attention"}
-    # Of random weights the encoder is all that the section says, whatever later defaults are.
-    own = parse_config({"tasks": {"a": {**values, "start": {}}}}).task("a")
-    assert own.model_dump(mode="json")["encoder"]["layers"] == 12
 
 
-def test_random_weights_learn_a_tokenizer_that_gives_every_text_back() -> None:
-    encoder = EncoderConfig(layers=1, hidden=16, heads=2)
-    start = make_text_start(TextStartConfig(vocabulary=320), encoder, lambda: [TEXT])
-    assert (
-        start.config.vocabulary == start.tokenizer.vocabulary == 320
-        and not start.tokenizer.is_dna
-    )
+def test_a_trained_tokenizer_gives_every_text_back() -> None:
+    tokenizer = train_tokenizer([TEXT], 320)
+    assert tokenizer.vocabulary == 320 and not tokenizer.is_dna
+    fast = fast_tokenizer(tokenizer)
     for text in (TEXT, "ключ 鍵 🔑\n\n  two  spaces ", ""):
-        pieces = start.tokenizer.text_pieces(text)
-        assert start.tokenizer.decode(pieces.ids) == text
-        assert pieces.ids.tolist() == start.tokenizer.encode(text).tolist()
-        ranges = itertools.starmap(range, zip(pieces.starts, pieces.ends, strict=True))
+        encoded = fast(text, return_offsets_mapping=True)
+        ids = encoded["input_ids"]
+        assert [ids[0], ids[-1]] == [tokenizer.cls_id, tokenizer.sep_id]
+        assert fast.decode(ids[1:-1]) == text
+        assert ids[1:-1] == tokenizer.encode(text).tolist()
+        ranges = itertools.starmap(range, encoded["offset_mapping"])
         assert {*itertools.chain(*ranges)} == {*range(len(text))}
 
 
@@ -252,188 +232,81 @@ def test_faulty_checkpoints_are_told(
         made({"model": str(roberta)}, max_length=512)
 
 
-def write_texts(path: Path, *texts: str) -> Path:
-    return write_lines(path, *({"text": text} for text in texts))
-
-
-def test_characters_of_tokens_add_up_to_the_text(
-    tmp_path: Path, text_tokenizer: JsonTokenizer
+def test_the_character_ngram_has_the_order_that_is_best_on_validation(
+    tmp_path: Path,
 ) -> None:
-    texts = (TEXT, "é🔑 x  ", "plain words")
-    found = tokenize_records(write_texts(tmp_path / "a.jsonl", *texts), text_tokenizer)
-    assert found.texts == texts and found.widths.min() >= 0
-    for text, start, end in zip(
-        texts, found.sentences, found.sentences[1:], strict=False
-    ):
-        assert found.widths[start:end].sum() == len(text)
-    # "é" is two bytes: the first of its tokens has the character.
-    pieces = text_tokenizer.text_pieces("é")
-    assert token_widths(pieces, 1).tolist() == [1] + [0] * (len(pieces.ids) - 1)
-
-
-def test_white_space_that_a_tokenizer_leaves_out_is_counted() -> None:
-    # As WordPiece gives "ab  cd ": nothing for spaces.
-    pieces = TextPieces(np.array([5, 6], np.int32), np.array([0, 4]), np.array([2, 6]))
-    assert token_widths(pieces, 7).tolist() == [2, 5]
-    empty = np.zeros(0, np.int64)
-    assert (
-        token_widths(TextPieces(empty.astype(np.int32), empty, empty), 0).tolist() == []
-    )
-
-
-def test_pieces_of_a_sentencepiece_model_say_their_characters(tmp_path: Path) -> None:
-    tokenizer = TextTokenizer(text_model("the cat sat on the mat", 40))
-    text = "the é cat ☃ sat"
-    pieces = tokenizer.text_pieces(text)
-    assert pieces.ids.tolist() == tokenizer.encode(text).tolist()
-    assert token_widths(pieces, len(text)).sum() == len(text)
-    for begin, end, index in zip(pieces.starts, pieces.ends, pieces.ids, strict=True):
-        piece = tokenizer.pieces[index].replace("▁", " ").strip()
-        assert index == tokenizer.unk_id or text[begin:end].strip() == piece
-
-
-def test_the_character_ngram_gives_tokens_the_bits_of_their_characters(
-    tmp_path: Path, text_tokenizer: JsonTokenizer
-) -> None:
-    train, valid, evaluated = (
-        tokenize_records(
-            write_texts(tmp_path / f"{name}.jsonl", *texts), text_tokenizer
-        )
-        for name, texts in (
-            ("a", [TEXT] * 2),
-            ("b", [TEXT[:90]]),
-            ("c", [TEXT[20:80], "Zz the fox"]),
-        )
-    )
-    order, bits = character_ngram(train, valid, evaluated, 4)
-    assert order in (1, 2, 3, 4) and bits.shape == evaluated.tokens.shape
+    paths = TextPaths(tmp_path, "a")
+    paths.data.mkdir(parents=True)
+    write_lines(paths.split("train"), {"text": TEXT}, {"text": TEXT})
+    write_lines(paths.split("valid"), {"text": TEXT[:90]})
+    texts = [TEXT[20:80], "Zz the fox"]
+    found = character_bits(paths, texts)
     alphabet = sorted(set(TEXT))
     numbers = {letter: number for number, letter in enumerate(alphabet)}
 
-    def encode(text: str) -> np.ndarray:
-        return np.array([numbers.get(letter, len(alphabet)) for letter in text])
+    def encode(text: str) -> Any:
+        return torch.tensor([numbers.get(x, len(alphabet)) for x in text]).numpy()
 
-    models = KneserNey(4, len(alphabet) + 1).fitted_orders([encode(TEXT)] * 2)
-    means = {}
-    for model in models:
-        means[model.order] = -model.log2_probabilities(encode(TEXT[:90])).mean()
-        if model.order == order:
-            texts = (TEXT[20:80], "Zz the fox")
-            total = sum(model.log2_probabilities(encode(text)).sum() for text in texts)
-    assert order == min(means, key=means.__getitem__)
-    assert bits.sum() == pytest.approx(-total)
+    sums = {}
+    for model in KneserNey(8, len(alphabet) + 1).fitted_orders([encode(TEXT)] * 2):
+        valid = -model.log2_probabilities(encode(TEXT[:90])).mean()
+        sums[valid] = [-model.log2_probabilities(encode(text)).sum() for text in texts]
+    assert [bits.sum() for bits in found] == pytest.approx(sums[min(sums)])
 
 
-def test_python_documentation_is_split_by_topic() -> None:
-    config = InstalledConfig(valid=("numbers",), test=("import",))
-    parts = {
-        split: [*installed_documents(config, split)]
-        for split in ("train", "valid", "test")
-    }
-    assert [record["id"] for record in parts["valid"]] == ["numbers"] and len(
-        parts["train"]
-    ) > 40
-    assert not {record["id"] for record in parts["train"]} & {"numbers", "import"}
-    with fails(Exception):
-        [
-            *installed_documents(
-                InstalledConfig(valid=("nothing",), test=("x",)), "train"
-            )
-        ]
-
-
-def test_python_documentation_is_prepared(
+def test_python_documentation_is_split_by_topic(
     run: Run, write: Write, tmp_path: Path
 ) -> None:
     data = {"installed": {"valid": ["numbers"], "test": ["import"]}}
     config = write(python={"kind": "pretraining", "data": data, "encoder": TINY})
     done(run, config, "python", "prepare")
-    [valid] = read_lines(tmp_path / "results/python/data/valid.jsonl")
-    assert valid["id"] == "numbers"
+    home = tmp_path / "results/python/data"
+    ids = {
+        split: {line["id"] for line in read_lines(home / f"{split}.jsonl")}
+        for split in ("train", "valid", "test")
+    }
+    assert (ids["valid"], ids["test"]) == ({"numbers"}, {"import"})
+    assert len(ids["train"]) > 40 and not ids["train"] & {"numbers", "import"}
+    with fails(ConfigError, "'nothing'"):
+        wrong = InstalledConfig(valid=("nothing",), test=("x",))
+        [*installed_documents(wrong, "train")]
 
 
-def test_pretraining_on_text_from_its_records_to_figures(
+def test_pretraining_on_text_from_records_to_metrics(
     run: Run, write: Write, tmp_path: Path
 ) -> None:
     texts = [TEXT * 4, "A second document, which says little. " * 9]
-    splits = ("train", "valid", "test")
     files = {
-        split: str(write_texts(tmp_path / f"{split}.jsonl", *texts)) for split in splits
+        split: str(
+            write_lines(
+                tmp_path / f"{split}.jsonl", *({"text": text} for text in texts)
+            )
+        )
+        for split in ("train", "valid", "test")
     }
-    steps = {"batch_size": 4, "steps": 6, "evaluate_every": 3, "checkpoint_minutes": 0}
-    config = write(
-        mlm={
-            **{
-                "kind": "pretraining",
-                "data": {"files": files},
-                "start": {"vocabulary": 320},
-            },
-            "encoder": {**TINY, "hidden": 32, "max_length": 64},
-            "training": {
-                **steps,
-                "sequence_tokens": 48,
-                "evaluation_sequences": 8,
-            },
-        }
-    )
+    training = {"per_device_train_batch_size": 4, "max_steps": 4}
+    task = {
+        "kind": "pretraining",
+        "data": {"files": files},
+        "start": {"vocabulary": 320},
+        "encoder": {**TINY, "hidden": 32, "max_length": 64},
+        "length": 48,
+        "stride": 24,
+        "training": training,
+    }
+    config = write(mlm=task)
     done(run, config, "mlm", "prepare", "train", "evaluate")
     home = tmp_path / "results/mlm"
     found = figures(home)
-    metrics = json.loads((home / "model/metrics.json").read_text())
-    # The same hidden tokens of the same documents.
-    assert found["bits_per_character"] == pytest.approx(
-        metrics["bits_per_character"], rel=1e-4
-    )
-    assert found["character_ngram"] > 0 and 1 <= found["character_ngram_order"] <= 8
+    assert found["bits_per_character"] > 0 and found["character_ngram"] > 0
     assert found["hidden_characters"] >= found["hidden_tokens"] > 0
     model = load(home / "model")
     assert model.task == "pretraining" and not model.tokenizer.is_dna
-
-
-TASK: dict[str, Any] = {
-    "kind": "pretraining",
-    "data": {"files": {"train": "a", "valid": "b", "test": "c"}},
-}
-
-
-def task_of(**training: Any) -> PretrainingTaskConfig:
-    task = parse_config({"tasks": {"mlm": {**TASK, "training": training}}}).task("mlm")
-    assert isinstance(task, PretrainingTaskConfig)
-    return task
-
-
-def test_shorter_inputs_come_first_of_the_steps_that_epochs_are() -> None:
-    stages = [{"steps": 5000, "tokens": 128}]
-    # The default of `steps`, 1,000, says nothing here.
-    training = task_of(
-        epochs=40.0, sequence_tokens=512, length_curriculum=stages
-    ).training
-    known = training.for_records(8000)
-    assert (
-        known.steps == 10_000
-        and known.tokens_at(4999) == 128
-        and known.tokens_at(5000) == 512
-    )
-    with fails(
-        ConfigError,
-        "training.length_curriculum",
-        5000,
-        400,
-        "epochs 40.0",
-        "records 320",
-    ):
-        training.for_records(320)
-    with fails(ConfigError):
-        task_of(steps=5000, sequence_tokens=512, length_curriculum=stages)
-    with fails(ConfigError):
-        task_of(
-            epochs=1.0,
-            sequence_tokens=512,
-            length_curriculum=[{"steps": 5, "tokens": 512}],
-        )
-
-
-def test_pretraining_watches_inputs_not_records() -> None:
-    with fails(ConfigError):
-        task_of(evaluation_records=1)
-    assert "evaluation_records" not in task_of().model_dump()["training"]
+    # It is a start of other tasks.
+    weights = made({"model": str(home / "model")}).weights
+    assert weights["encoder.embeddings.token.weight"].shape == (320, 32)
+    (home / "model").rename(tmp_path / "first")
+    again = {**task, "start": {"model": str(tmp_path / "first")}, "encoder": {}}
+    options = ("--checkpoint-dir", tmp_path / "again")
+    log = done(run, write(mlm=again), "mlm", "train", more=options)
+    assert "used as initial weights" in log

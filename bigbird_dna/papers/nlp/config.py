@@ -1,71 +1,38 @@
 """Configuration of tasks on text: a separate YAML file, `workflow/config/nlp.yaml`.
 
-`tasks` maps names, such as `imdb`, to sections, each with its `kind` and the keys of that kind. The rules are
-those of the configuration of a genome's run: no code, no unknown keys, and a one-line message for each error.
+`tasks` maps names, such as `imdb`, to sections, each with its `kind` and the keys of that kind. The key
+`training` has arguments of transformers' `TrainingArguments`, which are checked when a training begins.
 """
 
 import json
-import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    SerializerFunctionWrapHandler,
-    field_serializer,
-)
+from pydantic import Field
 
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.reading import apply_override, checked
 from bigbird_dna.config.safe_yaml import read_values, shown
-from bigbird_dna.config.section import (
-    MONITORING,
-    DirectoryName,
-    FileName,
-    Section,
-    field,
-)
-from bigbird_dna.config.training import (
-    PretrainingConfig,
-    ShorterConfig,
-    TrainingConfig,
-    check_curriculum,
-)
+from bigbird_dna.config.section import DirectoryName, FileName, Section, field
 from bigbird_dna.errors import ConfigError, one_of
 
 SPLITS = ("train", "valid", "test")
-PART = re.compile(r"([\w.-]+)\[(-?\d+%?)?:(-?\d+%?)?\]")
-"""A part of a split: name of the split, first row and row after the last, as numbers or percentages."""
-
-
-def _split(name: str) -> str:
-    if "[" in name and not PART.fullmatch(name):
-        raise ValueError(
-            "a part of a split must have the form train[:90%] or train[1000:]"
-        )
-    return name
-
-
-SplitName = Annotated[str, AfterValidator(_split)]
+Held = str | Annotated[float, Field(gt=0, lt=1)]
+"""Name of a split of a public data set, or the fraction of its training split that is held out."""
 
 
 class HubConfig(Section):
-    """A public data set, downloaded by the library `datasets` (needs a network).
-
-    Many data sets are sorted by class. A part of a split, such as `train[:90%]`, therefore has rows in a
-    random order, which is the same for all parts.
-    """
+    """A public data set, downloaded by the library `datasets` (needs a network)."""
 
     name: str = Field(description="name of the data set")
     subset: str | None = field(None, "subset of the data set; null: the only one")
-    train: SplitName = field(
-        "train", "split for training, or a part of it such as train[:90%]"
+    train: str = field("train", "split for training")
+    valid: Held = field(
+        "validation",
+        "split for validation, or the fraction of the training split to hold out at random",
     )
-    valid: SplitName = field("validation", "split for validation")
-    test: SplitName = field("test", "split for testing")
+    test: Held = field("test", "split for testing, or a fraction likewise")
 
 
 class GeneratedConfig(Section):
@@ -74,7 +41,7 @@ class GeneratedConfig(Section):
     train: int = field(2000, "number of training records", ge=1)
     valid: int = field(200, "number of validation records", ge=1)
     test: int = field(200, "number of test records", ge=1)
-    words: int = field(400, "words per document", ge=20)
+    words: int = field(400, "words per document", ge=24)
     seed: int = field(1, "random seed", ge=0, lt=2**32)
 
 
@@ -112,64 +79,13 @@ class TextStartConfig(Section):
 
     model: FileName | None = field(
         None,
-        "a model directory, or a HuggingFace checkpoint of RoBERTa or BigBird (BigBird-Pegasus, for summaries "
-        "of the form pegasus); null: random weights",
+        "a model directory, or a HuggingFace checkpoint of RoBERTa or BigBird (BigBird-Pegasus, for "
+        "summaries); null: random weights",
     )
     vocabulary: int = field(
         2000,
         "vocabulary size of the tokenizer that is trained on the text without a model",
         ge=300,
-    )
-
-    def _faults(self) -> Iterator[str]:
-        if self.model is not None and "vocabulary" in self.model_fields_set:
-            yield f"vocabulary {self.vocabulary}: has no effect with a model"
-
-
-class TextTrainingConfig(TrainingConfig):
-    """Training on text; the paper specifies epochs and fractions of them."""
-
-    epochs: float | None = field(
-        None, "passes over the training records, instead of steps", gt=0
-    )
-    warmup_share: float | None = field(
-        None, "warm-up steps as a fraction of all steps", ge=0, le=1
-    )
-
-    @property
-    def steps_hold(self) -> bool:
-        """Whether `steps` is used, because `epochs` is not set."""
-        return self.epochs is None
-
-    def for_records(self, count: int) -> Self:
-        """Return the configuration with steps from `epochs` over `count` records, and their warm-up.
-
-        `ConfigError` if another key is not compatible with this number of steps.
-        """
-        steps, optimizer = self.steps, self.optimizer
-        if self.epochs is not None:
-            steps = max(1, math.ceil(self.epochs * count / self.batch_size))
-        if self.warmup_share is not None:
-            optimizer = optimizer.model_copy(
-                update={"warmup_steps": round(self.warmup_share * steps)}
-            )
-        config = self.model_copy(update={"steps": steps, "optimizer": optimizer})
-        try:
-            config.check_steps()
-        except ValueError as error:
-            raise ConfigError(
-                f"training.{error} (epochs {self.epochs}, records {count})"
-            ) from None
-        return config
-
-
-class RecordsTrainingConfig(TextTrainingConfig):
-    """Training on records, with validation records for monitoring."""
-
-    evaluation_records: Annotated[int, MONITORING] = field(
-        1000,
-        "most validation records for monitoring, in a fixed random selection",
-        ge=1,
     )
 
 
@@ -179,32 +95,29 @@ class TextTaskConfig(Section):
     data: DataConfig = Field(description="records, in three splits")
     start: TextStartConfig = TextStartConfig()
     encoder: EncoderConfig = EncoderConfig()
-    training: TextTrainingConfig = TextTrainingConfig()
+    training: dict[str, Any] = field(
+        {}, "arguments of transformers' TrainingArguments, such as max_steps"
+    )
     published: dict[str, float] = field(
         {}, "published values by metric, which the report marks as published"
     )
 
-    @field_serializer("start", "encoder", mode="wrap")
-    def _set_keys(
-        self, section: Section, dump: SerializerFunctionWrapHandler
-    ) -> dict[str, Any]:
-        # With a model, only the keys that were set count, and a copy must not contain more. With random
-        # weights, all keys of the encoder are stored with their current defaults.
-        values: dict[str, Any] = dump(section)
-        if isinstance(section, EncoderConfig) and self.start.model is None:
-            return values
-        return {key: values[key] for key in values if key in section.model_fields_set}
-
-
-class TextPretrainingConfig(PretrainingConfig, TextTrainingConfig):
-    """Masked-token training, with the keys of both base classes."""
+    @property
+    def seed(self) -> int:
+        """Random seed of weights, order and dropout."""
+        return int(self.training.get("seed", 1))
 
 
 class PretrainingTaskConfig(TextTaskConfig):
     """Masked-language modeling in bits per character (Table 10)."""
 
     kind: Literal["pretraining"]
-    training: TextPretrainingConfig = TextPretrainingConfig()
+    length: int = field(512, "tokens per input, including [CLS] and [SEP]", ge=16)
+    stride: int | None = field(
+        None,
+        "distance in tokens between training inputs; null: inputs do not overlap",
+        ge=1,
+    )
 
 
 class ClassificationTaskConfig(TextTaskConfig):
@@ -215,11 +128,8 @@ class ClassificationTaskConfig(TextTaskConfig):
         4096, "most tokens per input; longer inputs are truncated", ge=16
     )
     regression: bool = field(False, "predict a score instead of a class (STS-B)")
-    training: RecordsTrainingConfig = RecordsTrainingConfig()
 
 
-LEAST_CONTEXT = 16
-"""Least number of input tokens left by a question and its candidates; three of them are [CLS] and [SEP]."""
 AnswerForm = Literal["span", "hotpotqa", "natural_questions", "triviaqa", "wikihop"]
 
 
@@ -236,8 +146,7 @@ class AnswersTaskConfig(TextTaskConfig):
         "expected output and its metrics: span (an answer in the text), or those of one of the data sets",
     )
     public: bool = field(
-        False,
-        "data.files are the original files of Natural Questions or WikiHop, not files of records",
+        False, "data.files are the data set's own files, not files of records"
     )
     length: int = field(4096, "tokens per input, including the question", ge=32)
     stride: int = field(
@@ -247,20 +156,10 @@ class AnswersTaskConfig(TextTaskConfig):
         64, "most tokens of a question; longer questions are truncated", ge=1
     )
     answer_words: int = field(30, "most words of an answer", ge=1)
-    training: RecordsTrainingConfig = RecordsTrainingConfig()
 
     def _faults(self) -> Iterator[str]:
-        question = f"question_tokens {self.question_tokens}"
-        extra = self.encoder.num_global_tokens
-        if self.length > self.encoder.max_length:
-            yield f"length {self.length}: must be at most encoder.max_length {self.encoder.max_length}"
-        if self.question_tokens + LEAST_CONTEXT > self.length:
-            yield f"{question}: leaves no room in length {self.length}"
-        if extra and self.question_tokens + 8 > extra:
-            yield f"{question}: leaves none of the encoder.num_global_tokens {extra} for paragraphs"
-        is_file = self.form in ("natural_questions", "wikihop")
-        if self.public and (not is_file or self.data.files is None):
-            yield "public needs data.files, and form natural_questions or wikihop"
+        if self.public and self.form == "span":
+            yield "public needs the form of a data set"
 
 
 class SearchConfig(Section):
@@ -273,10 +172,25 @@ class SearchConfig(Section):
     max_length: int = field(256, "most tokens of a summary", ge=2)
 
 
-class SummariesTrainingConfig(RecordsTrainingConfig):
-    """Training of a summarizer."""
+class ShorterDocuments(Section):
+    """Training steps on shorter documents."""
 
-    length_curriculum: tuple[ShorterConfig, ...] = field(
+    steps: int = Field(ge=1, description="number of steps")
+    tokens: int = Field(ge=16, description="tokens per document")
+
+
+class SummariesTaskConfig(TextTaskConfig):
+    """Summaries by a decoder with full attention."""
+
+    kind: Literal["summaries"]
+    document_tokens: int = field(
+        3072, "most tokens of a document; longer documents are truncated", ge=16
+    )
+    keep: Literal["first", "last"] = field(
+        "first", "part of a longer document that is kept"
+    )
+    search: SearchConfig = SearchConfig()
+    length_curriculum: tuple[ShorterDocuments, ...] = field(
         (), "initial steps on shorter documents, in consecutive stages"
     )
     initial_cross: Literal["matching", "random"] = field(
@@ -285,45 +199,6 @@ class SummariesTrainingConfig(RecordsTrainingConfig):
         "token of the summary; random: like other weights, as published",
     )
 
-    def _faults(self) -> Iterator[str]:
-        if self.steps_hold:
-            self.check_steps()
-        yield from ()
-
-    def check_steps(self) -> None:
-        """Raise `ValueError` if the stages on shorter documents take all steps."""
-        check_curriculum(self.length_curriculum, self.steps)
-
-    def tokens_at(self, step: int, final: int) -> int:
-        """Return the document tokens at a step (from 0), if documents have `final` tokens in the end."""
-        for stage in self.length_curriculum:
-            if step < stage.steps:
-                return min(stage.tokens, final)
-            step -= stage.steps
-        return final
-
-
-SummaryForm = Literal["base", "pegasus"]
-
-
-class SummariesTaskConfig(TextTaskConfig):
-    """Summaries by a decoder with full attention."""
-
-    kind: Literal["summaries"]
-    form: SummaryForm = field(
-        "base",
-        "base: the decoder uses the encoder's weights except for attention to the document; "
-        "pegasus: LayerNorm before each part and a separate decoder, as in BigBird-Pegasus",
-    )
-    document_tokens: int = field(
-        3072, "most tokens of a document; longer documents are truncated", ge=16
-    )
-    keep: Literal["first", "last"] = field(
-        "first", "part of a longer document that is kept"
-    )
-    search: SearchConfig = SearchConfig()
-    training: SummariesTrainingConfig = SummariesTrainingConfig()
-
 
 AnyTask = (
     PretrainingTaskConfig
@@ -331,6 +206,8 @@ AnyTask = (
     | AnswersTaskConfig
     | SummariesTaskConfig
 )
+TaskName = Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+Tasks = dict[TaskName, Annotated[AnyTask, Field(discriminator="kind")]]
 
 
 class TextPaths:
@@ -348,23 +225,8 @@ class TextPaths:
         return self.data / f"{split}.jsonl"
 
 
-TaskName = Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9_-]*$")]
-Tasks = dict[
-    TaskName,
-    Annotated[AnyTask, Field(discriminator="kind")],
-]
-
-
 class NlpConfig(Section):
     """All tasks, by name."""
-
-    KINDS: ClassVar = {
-        "pretraining": PretrainingTaskConfig,
-        "classification": ClassificationTaskConfig,
-        "qa": AnswersTaskConfig,
-        "summaries": SummariesTaskConfig,
-    }
-    """Kind of a task → class of its section."""
 
     results: DirectoryName = field("results/nlp", "directory of all outputs")
     tasks: Tasks = field({}, "sections by task name")
@@ -382,11 +244,9 @@ class NlpConfig(Section):
         return self.tasks[name]
 
     def task_text(self, name: str) -> str:
-        """Return a task's section with all keys, as the text of a configuration file (JSON is YAML)."""
-        values = {
-            "results": self.results,
-            "tasks": {name: self.task(name).model_dump(mode="json")},
-        }
+        """Return the keys that are set for a task, as the text of a configuration file (JSON is YAML)."""
+        section = self.task(name).model_dump(mode="json", exclude_unset=True)
+        values = {"results": self.results, "tasks": {name: section}}
         return json.dumps(values, indent=1, ensure_ascii=False)
 
     def paths(self, name: str) -> TextPaths:
@@ -394,7 +254,7 @@ class NlpConfig(Section):
 
 
 def read_config(path: Path, overrides: Sequence[str] = ()) -> NlpConfig:
-    """Read a file, with overrides such as `tasks.imdb.training.steps=10`; `ConfigError` as in `checked`."""
+    """Read a file, with overrides such as `tasks.imdb.length=512`; `ConfigError` as in `checked`."""
     values = read_values(path)
     for override in overrides:
         apply_override(values, override)

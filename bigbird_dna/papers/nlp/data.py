@@ -1,39 +1,80 @@
-"""Sources of a task's records: public data sets, installed text, and generated records.
+"""Sources of a task's records: user files, public data sets, installed text, and generated records."""
 
-Public data sets are loaded by the library `datasets`, which needs a network, or a filled cache. Many of them
-are sorted, for example by class, so their first rows are not representative. Parts of a split, and validation
-records, are therefore selected at random, independent of the training's seed: parts of a split have no row in
-common, and all trainings use the same validation records.
-"""
-
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigbird_dna.console import log
+from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import ConfigError, DataError, error_text, one_of
 from bigbird_dna.papers.nlp.config import (
-    PART,
     SPLITS,
     AnswerForm,
+    DataConfig,
     GeneratedConfig,
     HubConfig,
     InstalledConfig,
 )
+from bigbird_dna.papers.nlp.records import (
+    Record,
+    TextRecord,
+    check_records,
+    read_records,
+    write_objects,
+)
 
-T = TypeVar("T")
 Values = dict[str, Any]
 _SEED = 20_200_728
 
 
-def _order(count: int) -> NDArray[np.int64]:
-    return np.random.default_rng(_SEED).permutation(count)
+def write_splits(
+    data: DataConfig,
+    directory: Path,
+    kind: type[Record],
+    convert: Callable[[Mapping[str, Any]], Values | None],
+    generate: Callable[[GeneratedConfig, str], Iterable[Values]] | None,
+    read: Callable[[Path], Iterator[Record]] | None = None,
+) -> None:
+    """Write the checked records of a task's three splits atomically.
 
-
-def select_some(records: Sequence[T], most: int) -> list[T]:
-    """Return at most `most` of the records, selected at random, in their order."""
-    return [records[index] for index in np.sort(_order(len(records))[:most])]
+    `convert` returns a row of a public data set as a record, or None if it is not usable; `generate` yields
+    the generated records of a split; `read` reads a user's file, by default one of records.
+    """
+    files = None if data.files is None else data.files.model_dump()
+    hub = None if data.hub is None else hub_splits(data.hub)
+    counts = []
+    with into_directory(directory, [*(files or {}).values()]) as temporary:
+        for split in SPLITS:
+            records: Iterable[Record]
+            if files is not None:
+                path = Path(files[split])
+                records = read(path) if read else read_records(path, kind)
+            else:
+                rows: Iterable[Values]
+                if data.hub is not None and hub is not None:
+                    source = f"{data.hub.name} ({split})"
+                    rows = filter(None, map(convert, hub[split]))
+                elif data.generated is not None:
+                    if generate is None:
+                        raise ConfigError("data.generated: not available for this task")
+                    source, rows = "generated", generate(data.generated, split)
+                else:
+                    if data.installed is None or kind is not TextRecord:
+                        raise ConfigError(
+                            "data.installed: only for tasks of kind pretraining"
+                        )
+                    source = "Python's documentation"
+                    rows = installed_documents(data.installed, split)
+                records = check_records(enumerate(rows, 1), kind, source)
+            lines = (
+                record.model_dump(exclude_unset=True) | {"id": record.id}
+                for record in records
+            )
+            count = write_objects(temporary / f"{split}.jsonl", lines)
+            counts.append(f"{count:,} {split}")
+    log(f"{directory}: {', '.join(counts)} records")
 
 
 def column(row: Mapping[str, Any], *names: str) -> Any:
@@ -44,34 +85,28 @@ def column(row: Mapping[str, Any], *names: str) -> Any:
     raise DataError(f"the data set needs one of the columns {', '.join(names)}")
 
 
-def hub_rows(hub: HubConfig, split: str) -> Iterator[Mapping[str, Any]]:
-    """Return the rows of a public data set's split; `DataError` if it cannot be loaded.
+def hub_splits(hub: HubConfig) -> dict[str, Any]:
+    """Return the splits of a public data set; `DataError` if it cannot be loaded. No code of it is run.
 
-    A part of a split has randomly selected rows, in their order. No code of a data set is run.
+    Rows that are held out of the training split are drawn at random, because many data sets are sorted.
     """
     import datasets
 
-    name = getattr(hub, split)
-    part = PART.fullmatch(name)
+    splits = {}
     try:
-        rows = datasets.load_dataset(
-            hub.name, hub.subset, split=part[1] if part else name, streaming=False
-        )
+        train = datasets.load_dataset(hub.name, hub.subset, split=hub.train)
+        for name, source in (("test", hub.test), ("valid", hub.valid)):
+            if isinstance(source, str):
+                splits[name] = datasets.load_dataset(hub.name, hub.subset, split=source)
+            else:
+                halves = train.train_test_split(source, seed=_SEED)
+                train, splits[name] = halves["train"], halves["test"]
     except Exception as error:  # errors of library and network
         raise DataError(
-            f"data set {hub.name} ({name}): cannot be loaded: {error_text(error)}; use data.files, or run "
+            f"data set {hub.name}: cannot be loaded: {error_text(error)}; use data.files, or run "
             "on a machine with a network"
         ) from None
-    if part:
-        bounds = [_row_number(text, len(rows)) for text in part.groups()[1:]]
-        rows = rows.select(np.sort(_order(len(rows))[slice(*bounds)]))
-    return iter(rows)
-
-
-def _row_number(text: str | None, count: int) -> int | None:
-    if text is None:
-        return None
-    return round(int(text[:-1]) * count / 100) if text.endswith("%") else int(text)
+    return {"train": train, **splits}
 
 
 def installed_documents(config: InstalledConfig, split: str) -> Iterator[Values]:

@@ -1,230 +1,229 @@
-"""Masked-language modeling on documents: training, and bits per character compared with n-grams."""
+"""Masked-language modeling on documents: training, and bits per character compared with an n-gram."""
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import DataCollatorForLanguageModeling
 
 from bigbird_dna.baselines.ngram import KneserNey
-from bigbird_dna.console import log, progress
-from bigbird_dna.errors import ConfigError, DataError, UsageError
+from bigbird_dna.console import log
+from bigbird_dna.errors import DataError
 from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.settings import PretrainingSettings
-from bigbird_dna.papers.nlp.config import GeneratedConfig, PretrainingTaskConfig
+from bigbird_dna.papers.nlp.config import PretrainingTaskConfig, TextPaths
+from bigbird_dna.papers.nlp.data import write_splits
 from bigbird_dna.papers.nlp.records import TextRecord, read_records
-from bigbird_dna.papers.nlp.task import Metrics, TextTask
-from bigbird_dna.pretraining.held_out import HeldOut
-from bigbird_dna.pretraining.task import PretrainingObjective, init_from_counts
-from bigbird_dna.tokens.interface import TextPieces, Tokenizer
-from bigbird_dna.training.distributed import World
-from bigbird_dna.training.task import TrainingResult
+from bigbird_dna.papers.nlp.start import check_positions, fast_tokenizer, make_start
+from bigbird_dna.papers.nlp.trainer import Seeded, fit
+from bigbird_dna.pretraining.task import init_from_counts
 
-CHARACTERS = 8  # longest n-gram of the character baseline
-
-
-class TextTokens(NamedTuple):
-    """Tokens of a file of documents, with the interface of a token store. N tokens, D documents."""
-
-    directory: Path  # the file, for error messages
-    tokens: NDArray[np.uint32]  # (N,)
-    widths: NDArray[np.int64]  # (N,) characters per token; they add up to the texts
-    sentences: NDArray[np.int64]  # (D + 1,) starts of documents, and the end
-    texts: tuple[str, ...]  # (D,)
-
-    @property
-    def documents(self) -> NDArray[np.int64]:
-        """Documents as index ranges of sentences: every document is one sentence."""
-        return np.arange(len(self.sentences))
+MASKED = 0.15  # fraction of masked tokens
+NGRAM = 8  # longest n-gram of the character baseline
+IGNORED = -100
+COUNTED = 100_000
+"""Most inputs whose pairs of adjacent tokens are counted to initialize the token embeddings."""
 
 
-def tokenize_records(path: Path, tokenizer: Tokenizer) -> TextTokens:
-    """Tokenize the documents of a file in memory: 12 bytes per token, plus the text.
+class MaskedModel(PretrainingNetwork):
+    """Encoder with the masked-token head, for transformers' `Trainer`."""
 
-    `DataError` as in `read_records`, or if no document has a token.
-    """
-    tokens, widths, texts = [], [], []
-    for record in progress(read_records(path, TextRecord), "tokens of documents", None):
-        encoded = tokenizer.text_pieces(record.text)
-        tokens.append(encoded.ids.astype(np.uint32))
-        widths.append(token_widths(encoded, len(record.text)))
-        texts.append(record.text)
-    bounds = np.cumsum([0, *(len(ids) for ids in tokens)])
-    if not bounds[-1]:
-        raise DataError(f"{path}: the documents have no tokens")
-    return TextTokens(
-        path, np.concatenate(tokens), np.concatenate(widths), bounds, tuple(texts)
-    )
+    accepts_loss_kwargs = True
 
-
-def token_widths(encoded: TextPieces, length: int) -> NDArray[np.int64]:
-    """Return the number of characters that each token adds (n,); their sum is the text's `length`.
-
-    White space dropped by a tokenizer is counted with the next token, or with the last token at the end. A
-    character of several tokens is counted with the first.
-    """
-    if not len(encoded.ends):
-        return np.zeros(0, np.int64)
-    ends = np.maximum.accumulate(encoded.ends.astype(np.int64))
-    ends[-1] = length
-    return np.diff(ends, prepend=0)
+    def forward(  # type: ignore[override]
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        labels: Tensor,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> dict[str, Tensor]:
+        """Return the loss in nats per token, and logits (M, V) of the labeled tokens of ids (B, L)."""
+        masked = (labels.flatten() != IGNORED).nonzero()[:, 0]
+        lengths = attention_mask.sum(1)
+        logits = super().forward(input_ids, lengths, None, masked).tokens.float()
+        loss = F.cross_entropy(logits, labels.flatten()[masked], reduction="sum")
+        count = len(masked) if num_items_in_batch is None else num_items_in_batch
+        return {"loss": loss / count, "logits": logits}
 
 
-def character_ngram(
-    train: TextTokens, valid: TextTokens, test: TextTokens, longest: int
-) -> tuple[int, NDArray[np.float64]]:
-    """Fit Kneser–Ney n-grams of characters, choose the order on `valid`, and return it with the bits of each
-    token of the documents of `test` (N,).
+def prepare(section: PretrainingTaskConfig, directory: Path) -> None:
+    """Write the documents of the three splits."""
 
-    Characters not in the training text are one additional symbol. The model reads from left to right. A
-    masked-token model sees both sides, but not the other masked tokens, which this model sees.
-    """
-    alphabet = sorted(set().union(*train.texts))
-    numbers = {letter: number for number, letter in enumerate(alphabet)}
-
-    def encode(text: str) -> NDArray[np.int32]:
-        return np.array(
-            [numbers.get(letter, len(alphabet)) for letter in text], np.int32
-        )
-
-    def bits(fitted: KneserNey, documents: TextTokens) -> NDArray[np.float64]:
-        return np.concatenate(
-            [-fitted.log2_probabilities(encode(text)) for text in documents.texts]
-        )
-
-    model, lowest = KneserNey(longest, len(alphabet) + 1), np.inf
-    for fitted in model.fitted_orders([encode(text) for text in train.texts]):
-        if (mean := bits(fitted, valid).mean()) < lowest:
-            best, lowest = fitted, mean
-    # The widths of all tokens of a document add up to its characters.
-    total = np.concatenate([[0.0], np.cumsum(bits(best, test))])
-    return best.order, np.diff(total[np.cumsum(test.widths)], prepend=0.0)
-
-
-class TextObjective(PretrainingObjective):
-    """Pretraining objective with bits per character of masked tokens."""
-
-    def __init__(self, task: "TextPretraining", world: World) -> None:
-        train, valid = task.tokens.values()
-        super().__init__(
-            task.tokenizer, train, valid, task.config, world, widths=valid.widths
-        )
-
-    def evaluate(self, network: nn.Module) -> dict[str, float]:
-        """Return bits per character and accuracy over a fixed set of held-out tokens."""
-        metrics = super().evaluate(network)
-        return {"bits_per_character": metrics.pop("bits_per_base"), **metrics}
-
-    metrics = evaluate
-
-
-class TextPretraining(TextTask):
-    """Masked-token pretraining on documents; the model itself is evaluated, and nothing is predicted."""
-
-    kind = "pretraining"
-    section: PretrainingTaskConfig
-    record_type = TextRecord
-    objective_type = TextObjective
-    config: Any
-
-    @cached_property
-    def tokens(self) -> dict[str, TextTokens]:
-        return {
-            split: tokenize_records(path, self.tokenizer)
-            for split, path in self.files.items()
-        }
-
-    @property
-    def records(self) -> Sequence[str]:
-        return self.tokens["train"].texts
-
-    def check(self) -> None:
-        """Check that inputs fit into the encoder and consist of one document."""
-        if self.config.next_sentence:
-            raise ConfigError(
-                "training.next_sentence: not supported for documents of text"
-            )
-        tokens, positions = self.config.sequence_tokens, self.encoder.max_length
-        if tokens > positions:
-            raise ConfigError(
-                f"training.sequence_tokens {tokens}: above encoder.max_length {positions}"
-            )
-
-    @property
-    def settings(self) -> PretrainingSettings:
-        return PretrainingSettings(next_sentence=False)
-
-    def initialize(self, network: nn.Module) -> None:
-        """Take the initial weights, or initialize from token counts if configured."""
-        assert isinstance(network, PretrainingNetwork)
-        if not self.start.weights and self.config.embedding_init == "cooccurrence":
-            init_from_counts(network, self.tokens["train"])
-        super().initialize(network)
-
-    def describe(self, network: nn.Module) -> str:
-        parameters = sum(parameter.numel() for parameter in network.parameters())
-        return f"{parameters:,} parameters, {len(self.tokens['train'].tokens):,} training tokens"
-
-    def write(
-        self, directory: Path, trained: TrainingResult[nn.Module], measured: Metrics
-    ) -> dict[str, Any]:
-        metrics = super().write(directory, trained, measured)
-        log(f"held out: {measured['bits_per_character']:.4f} bits per character")
-        return metrics
-
-    def convert(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return a document of a public data set, from its column `text`."""
+    def convert(row: Mapping[str, Any]) -> dict[str, Any] | None:
         text = row.get("text")
         if not isinstance(text, str):
             raise DataError("the data set needs a column 'text'")
         return {"text": text} if text.strip() else None
 
-    def generate(self, generated: GeneratedConfig, split: str) -> NoReturn:
-        raise ConfigError(
-            "data.generated: not available for pretraining; use files, hub or installed"
-        )
+    write_splits(section.data, directory, TextRecord, convert, None)
 
-    def predict(self, *_: object) -> NoReturn:
-        raise UsageError(
-            "tasks of kind pretraining have no predictions: use `bigbird-dna nlp evaluate`"
-        )
 
-    def evaluate(self, records: Path, predictions: Path) -> dict[str, Any]:
-        """Return bits per character of masked tokens, for the model directory `predictions` and for an n-gram
-        of characters, which sees everything to the left.
+def read_inputs(
+    path: Path, tokenizer: Any, length: int, stride: int | None, cache: Path
+) -> Any:
+    """Return the inputs of a file of documents, [CLS] tokens [SEP], as a memory-mapped data set.
 
-        The n-gram is fitted to `train.jsonl` in the directory of `records`, and chosen on `valid.jsonl`.
-        """
-        model = load_pretrained(predictions)
-        tokenizer, training = model.tokenizer, self.section.training
-        train = tokenize_records(records.with_name("train.jsonl"), tokenizer)
-        valid = tokenize_records(records.with_name("valid.jsonl"), tokenizer)
-        test = tokenize_records(records, tokenizer)
-        hidden = HeldOut.draw(
-            test,
-            tokenizer,
-            training.sequence_tokens,
-            training.evaluation_sequences,
-            pairs=False,
-            widths=test.widths,
+    No input spans two documents; inputs of a document begin every `stride` tokens, without overlap if None.
+    """
+    from datasets import Dataset, disable_progress_bars
+
+    disable_progress_bars()
+    overlap = max(length - 2 - stride, 0) if stride else 0
+
+    def tokenize(batch: dict[str, list[str]]) -> dict[str, Any]:
+        encoded = tokenizer(
+            batch["text"],
+            truncation=True,
+            max_length=length,
+            stride=overlap,
+            return_overflowing_tokens=True,
+            return_special_tokens_mask=True,
         )
-        device = choose_device()
-        network = model.network.to(device).eval()
-        with torch.inference_mode():
-            predicted = hidden.bits(network, tokenizer, device)
-        order, letters = character_ngram(train, valid, test, CHARACTERS)
-        characters = int(hidden.bases.sum())
-        return {
-            "bits_per_character": float(predicted.bits.sum() / characters),
-            "masked_accuracy": float(predicted.right.mean()),
-            "character_ngram": float(letters[hidden.tokens].sum() / characters),
-            "character_ngram_order": order,
-            "hidden_tokens": len(hidden.labels),
-            "hidden_characters": characters,
-        }
+        names = ("input_ids", "attention_mask", "special_tokens_mask")
+        return {name: encoded[name] for name in names}
+
+    for _ in read_records(path, TextRecord):  # checks the records
+        pass
+    documents = Dataset.from_json(str(path), cache_dir=str(cache))
+    columns = documents.column_names
+    return documents.map(tokenize, batched=True, remove_columns=columns)
+
+
+def train(
+    section: PretrainingTaskConfig,
+    paths: TextPaths,
+    output: Path,
+    checkpoints: Path,
+    **options: Any,
+) -> None:
+    """Train on masked tokens and write a model directory; `options` are those of `fit`."""
+    files = [paths.split("train"), paths.split("valid")]
+    texts = (record.text for record in read_records(files[0], TextRecord))
+    start = make_start(section, texts)
+    check_positions({"length": section.length}, start.config.max_length)
+    tokenizer = fast_tokenizer(start.tokenizer)
+    cache = checkpoints / "datasets"
+    train = read_inputs(files[0], tokenizer, section.length, section.stride, cache)
+    valid = read_inputs(files[1], tokenizer, section.length, None, cache)
+    network = MaskedModel(start.config, next_sentence=False)
+    start.initialize(network)
+    if not start.weights:
+        rows = [np.array(ids[1:-1]) for ids in train[:COUNTED]["input_ids"]]
+        bounds = np.cumsum([0, *map(len, rows)])
+        documents = np.arange(len(bounds))
+        store: Any = SimpleNamespace(
+            tokens=np.concatenate(rows), sentences=bounds, documents=documents
+        )
+        init_from_counts(network, store)
+    mask = DataCollatorForLanguageModeling(tokenizer, mlm_probability=MASKED, seed=1)
+
+    def collate(examples: Sequence[Any]) -> dict[str, Tensor]:
+        rows, seeds = zip(*examples, strict=True)
+        (seed,) = np.random.SeedSequence(seeds[0]).generate_state(1).tolist()
+        mask.generator = torch.Generator().manual_seed(seed)
+        return dict(mask([*rows]))
+
+    fit(
+        network,
+        section,
+        start,
+        PretrainingSettings(next_sentence=False),
+        files,
+        Seeded(train, section.seed),
+        Seeded(valid, section.seed),
+        collate,
+        output,
+        checkpoints,
+        **options,
+    )
+
+
+def evaluate(
+    section: PretrainingTaskConfig, paths: TextPaths, records: Path, directory: Path
+) -> dict[str, Any]:
+    """Return bits per character of masked tokens, for a model and for an n-gram of characters.
+
+    The n-gram sees everything to the left, also other masked tokens, and nothing to the right. It is fitted to
+    the training documents, and its order is chosen on those for validation.
+    """
+    model = load_pretrained(directory)
+    device = choose_device()
+    network = model.network.to(device).eval()
+    assert isinstance(network, PretrainingNetwork)
+    tokenizer = fast_tokenizer(model.tokenizer)
+    rng = np.random.default_rng(section.seed)
+    texts = [record.text for record in read_records(records, TextRecord)]
+    letter_bits = character_bits(paths, texts)
+    bits = right = characters = ngram = tokens = 0.0
+    for text, letters in zip(texts, letter_bits, strict=True):
+        encoded = tokenizer(
+            text,
+            truncation=True,
+            max_length=section.length,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+        )
+        before = np.concatenate([[0.0], letters.cumsum()])
+        for row, offsets in zip(
+            encoded["input_ids"], encoded["offset_mapping"], strict=True
+        ):
+            # A character of several tokens is counted with the first.
+            ends = np.maximum.accumulate([end for _, end in offsets[:-1]])
+            starts = np.concatenate([[offsets[1][0]], ends[1:-1]])
+            hidden = np.flatnonzero(rng.random(len(starts)) < MASKED)
+            ids = torch.tensor([row], device=device)
+            at = torch.from_numpy(hidden + 1).to(device)
+            labels = ids[0, at]
+            ids[0, at] = model.tokenizer.mask_id
+            with torch.inference_mode():
+                lengths = torch.tensor([len(row)])
+                logits = PretrainingNetwork.forward(network, ids, lengths, None, at)
+            loss = F.cross_entropy(logits.tokens.float(), labels, reduction="sum")
+            bits += float(loss) / np.log(2)
+            right += int((logits.tokens.argmax(-1) == labels).sum())
+            tokens += len(hidden)
+            first, last = starts[hidden], ends[1:][hidden]
+            characters += int((last - first).sum())
+            ngram += float((before[last] - before[first]).sum())
+    if not characters:
+        raise DataError(f"{records}: no tokens to mask")
+    return {
+        "bits_per_character": bits / characters,
+        "masked_accuracy": right / tokens,
+        "character_ngram": ngram / characters,
+        "hidden_tokens": int(tokens),
+        "hidden_characters": int(characters),
+    }
+
+
+def character_bits(paths: TextPaths, texts: list[str]) -> list[Any]:
+    """Return the bits of each character of texts by a Kneser–Ney n-gram of the training documents.
+
+    Characters not in the training text are one additional symbol.
+    """
+    train, valid = (
+        [record.text for record in read_records(paths.split(split), TextRecord)]
+        for split in ("train", "valid")
+    )
+    alphabet = sorted(set().union(*train))
+    numbers = {letter: number for number, letter in enumerate(alphabet)}
+
+    def encode(text: str) -> Any:
+        return np.array([numbers.get(x, len(alphabet)) for x in text], np.int32)
+
+    model = KneserNey(NGRAM, len(alphabet) + 1)
+    lowest = np.inf
+    for fitted in model.fitted_orders([encode(text) for text in train]):
+        bits = [-fitted.log2_probabilities(encode(text)) for text in valid]
+        mean = np.concatenate(bits).mean()
+        if mean < lowest:
+            lowest, best = mean, fitted
+    log(f"n-gram of characters: order {best.order}")
+    return [-best.log2_probabilities(encode(text)) for text in texts]

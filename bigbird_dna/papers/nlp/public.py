@@ -1,6 +1,7 @@
 """Convert the public formats of HotpotQA, Natural Questions, TriviaQA and WikiHop to records.
 
-HotpotQA and TriviaQA are rows of the library `datasets`, Natural Questions and WikiHop their own files.
+HotpotQA and TriviaQA are rows of the library `datasets`; HotpotQA also its own file, like Natural Questions
+and WikiHop.
 """
 
 import json
@@ -23,16 +24,16 @@ def public_record(form: AnswerForm, row: Row) -> Values | None:
 
     `DataError` names the key if the row is invalid; `ConfigError` if `form` is span, which is not a data set.
     """
+    if form == "span":
+        raise ConfigError(
+            "form span: not a data set; use files of records, or the form of a data set"
+        )
     convert = {
         "hotpotqa": _hotpotqa,
         "natural_questions": _natural_questions,
         "triviaqa": _triviaqa,
         "wikihop": _wikihop,
-    }.get(form)
-    if convert is None:
-        raise ConfigError(
-            "form span: not a data set; use files of records, or the form of a data set"
-        )
+    }[form]
     try:
         return convert(row)
     except KeyError as error:
@@ -43,7 +44,7 @@ def public_record(form: AnswerForm, row: Row) -> Values | None:
 
 def read_public(form: AnswerForm, path: Path) -> Iterator[QuestionRecord]:
     """Yield the records of a data set's own file: Natural Questions are JSON lines in the simplified form,
-    WikiHop is a JSON array. `DataError` names file and record."""
+    HotpotQA and WikiHop a JSON array. `DataError` names file and record."""
 
     def converted() -> Iterator[tuple[int, Values]]:
         if form == "natural_questions":
@@ -67,51 +68,46 @@ def read_public(form: AnswerForm, path: Path) -> Iterator[QuestionRecord]:
 
 def _hotpotqa(row: Row) -> Values:
     context, supporting = row["context"], row["supporting_facts"]
+    if isinstance(context, Mapping):  # of the library `datasets`, by columns
+        context = zip(context["title"], context["sentences"], strict=True)
+        supporting = zip(supporting["title"], supporting["sent_id"], strict=True)
     paragraphs: list[Values] = []
     numbers = {}
-    for title, sentences in zip(context["title"], context["sentences"], strict=True):
+    for title, sentences in context:
         if any(sentences):
             numbers[title] = len(paragraphs)
             paragraphs.append({"title": title, "sentences": list(sentences)})
     facts, missing = [], set()
-    for title, sentence in zip(supporting["title"], supporting["sent_id"], strict=True):
+    for title, sentence in supporting:
         number = numbers.get(title)
         if number is None or sentence >= len(paragraphs[number]["sentences"]):
             missing.add((title, sentence))
         else:
             facts.append((number, sentence))
     record = {
-        "id": str(row.get("id", "")),
+        "id": str(row.get("id") or row.get("_id") or ""),
         "question": row["question"],
         "paragraphs": paragraphs,
-        "facts": [
-            {"paragraph": number, "sentence": sentence} for number, sentence in facts
-        ],
+        "facts": [{"paragraph": p, "sentence": s} for p, s in facts],
+        "facts_elsewhere": len(missing),
     }
-    if missing:
-        record["facts_elsewhere"] = len(missing)
     if "answer" not in row:  # the hidden test set
         return record
     text = row["answer"]
-    verdict = normalize_answer(text)
     record["answers"] = [{"text": text}]
+    verdict = normalize_answer(text)
     if verdict in ("yes", "no"):
-        record["type"] = verdict
-        return record
-    record["type"] = "span"
+        return {**record, "type": verdict}
     positions = []
     for number, sentence in sorted(set(facts)):
         sentences = paragraphs[number]["sentences"]
         before = len("".join(sentences[:sentence]))
         start = sentences[sentence].find(text)
         while text and start >= 0:
-            positions.append(
-                {"text": text, "paragraph": number, "start": before + start}
-            )
+            position = {"paragraph": number, "start": before + start}
+            positions.append({"text": text, **position})
             start = sentences[sentence].find(text, start + 1)
-    if positions:
-        record["answers"] = positions
-    return record
+    return record | {"type": "span", "answers": positions or record["answers"]}
 
 
 def _wikihop(row: Row) -> Values:
@@ -132,7 +128,7 @@ def _triviaqa(row: Row) -> Values | None:
         *zip(results["title"], results["search_context"], strict=True),
     ]
     answer = row.get("answer") or {}
-    aliases = [answer.get("value", ""), *answer.get("aliases", ())]
+    aliases = dict.fromkeys([answer.get("value", ""), *answer.get("aliases", ())])
     paragraphs = [
         {"title": title, "sentences": text.splitlines(keepends=True)}
         for title, text in documents
@@ -140,25 +136,20 @@ def _triviaqa(row: Row) -> Values | None:
     ]
     if not paragraphs:
         return None
-    answers = [
-        {"text": alias}
-        for alias in dict.fromkeys(aliases)
-        if alias not in ("", "<unk>")
-    ]
     return {
         "id": row["question_id"],
         "question": row["question"],
         "paragraphs": paragraphs,
-        "answers": answers,
+        "answers": [{"text": text} for text in aliases if text not in ("", "<unk>")],
     }
 
 
-def _page_text(tokens: Sequence[str], first: int, end: int) -> str:
-    """Return tokens `first … end` of a page of Natural Questions, without markup, joined by spaces."""
+def _page_text(tokens: Sequence[str]) -> str:
+    """Return tokens of a page of Natural Questions, without markup, joined by spaces."""
     return " ".join(
         token
-        for token in tokens[first:end]
-        if token and not (token.startswith("<") and token.endswith(">"))
+        for token in tokens
+        if token and not (token[0] == "<" and token[-1] == ">")
     )
 
 
@@ -167,46 +158,41 @@ def _natural_questions(row: Row) -> Values | None:
     paragraphs, bounds = [], []
     for candidate in row["long_answer_candidates"]:
         first, end = candidate["start_token"], candidate["end_token"]
-        text = _page_text(page, first, end)
+        text = _page_text(page[first:end])
         if candidate["top_level"] and text:
             paragraphs.append({"sentences": [text]})
             bounds.append((first, end))
     if not bounds:
         return None
+    annotations = []
+    for annotation in row.get("annotations", ()):
+        # Inside a table or list, all of it is the long answer.
+        first = annotation["long_answer"]["start_token"]
+        inside = [n for n, (begin, end) in enumerate(bounds) if begin <= first < end]
+        if not inside:
+            annotations.append({"type": "null"})
+            continue
+        paragraph = inside[0]
+        answers = []
+        for short in annotation["short_answers"]:
+            text = _page_text(page[short["start_token"] : short["end_token"]])
+            before = _page_text(page[bounds[paragraph][0] : short["start_token"]])
+            start = len(before) + 1 if before else 0
+            if text:
+                answers.append({"text": text, "paragraph": paragraph, "start": start})
+        kind = annotation["yes_no_answer"].lower()
+        if kind not in ("yes", "no"):
+            kind = "short" if answers else "long"
+        known = {"type": kind, "long_answer": paragraph, "answers": answers}
+        annotations.append(known)
     record = {
         "id": str(row["example_id"]),
         "question": row["question_text"],
         "paragraphs": paragraphs,
     }
-    annotations = [
-        _annotation(annotation, page, bounds)
-        for annotation in row.get("annotations", ())
-    ]
     if annotations:
         answered = [known for known in annotations if known["type"] != "null"]
         record |= (answered or annotations)[0]
     if len(annotations) > 1:
         record["annotations"] = annotations
     return record
-
-
-def _annotation(
-    annotation: Row, page: Sequence[str], bounds: list[tuple[int, int]]
-) -> Values:
-    """Return an annotation by paragraph numbers; inside a table or list, all of it is the long answer."""
-    first = annotation["long_answer"]["start_token"]
-    inside = [n for n, (begin, end) in enumerate(bounds) if begin <= first < end]
-    if not inside:
-        return {"type": "null"}
-    paragraph = inside[0]
-    answers = []
-    for short in annotation["short_answers"]:
-        text = _page_text(page, short["start_token"], short["end_token"])
-        before = _page_text(page, bounds[paragraph][0], short["start_token"])
-        start = len(before) + 1 if before else 0
-        if text:
-            answers.append({"text": text, "paragraph": paragraph, "start": start})
-    kind = annotation["yes_no_answer"].lower()
-    if kind not in ("yes", "no"):
-        kind = "short" if answers else "long"
-    return {"type": kind, "long_answer": paragraph, "answers": answers}

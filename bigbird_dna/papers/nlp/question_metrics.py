@@ -7,17 +7,16 @@ based on common words, counted with multiplicity (SQuAD, HotpotQA, TriviaQA).
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from bigbird_dna.papers.nlp.config import AnswerForm
 from bigbird_dna.papers.nlp.records import QuestionRecord
 
-_REMOVED = str.maketrans("", "", string.punctuation)
-_BLANKS = str.maketrans(dict.fromkeys(string.punctuation + "‘’´`_", " "))
-"""TriviaQA's definition has additional punctuation, and it separates words."""
+TRIVIA_BLANKS = string.punctuation + "‘’´`_"
+"""Punctuation that separates words in TriviaQA's definition; SQuAD removes ASCII punctuation."""
 VERDICTS = {"yes", "no", "noanswer"}
 """HotpotQA: these answers are entirely right or wrong, without partial credit."""
 ENOUGH = 2
@@ -25,61 +24,29 @@ ENOUGH = 2
 
 Pairs = Sequence[tuple[QuestionRecord, Mapping[str, Any]]]
 """Records, each with its prediction."""
-Normalize = Callable[[str], str]
+Match = tuple[float, float, float]
+"""Exact match, precision and recall."""
 
 
-class Overlap(NamedTuple):
-    """Overlap of two answers, each value from 0 to 1."""
-
-    exact_match: float
-    f1: float
-    precision: float
-    recall: float
-
-    @classmethod
-    def of(cls, precision: float, recall: float, exact: float) -> "Overlap":
-        total = precision + recall
-        f1 = 2 * precision * recall / total if total else 0.0
-        return cls(exact, f1, precision, recall)
-
-
-def normalize_answer(text: str) -> str:
-    """Normalize an answer as SQuAD does: ASCII punctuation is removed without separating words."""
-    return _without_articles(text.lower().translate(_REMOVED))
-
-
-def normalize_trivia(text: str) -> str:
-    """Normalize an answer as TriviaQA does: punctuation separates words."""
-    return _without_articles(text.lower().translate(_BLANKS))
-
-
-def _without_articles(text: str) -> str:
+def normalize_answer(text: str, blanks: str = "") -> str:
+    """Return an answer for comparison; the characters `blanks` separate words."""
+    text = text.lower().translate(str.maketrans(blanks, " " * len(blanks)))
+    text = text.translate(str.maketrans("", "", string.punctuation))
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
 
 
-def overlap(
-    answer: str, reference: str, normalize: Normalize = normalize_answer
-) -> Overlap:
-    """Return the overlap of an answer with a reference; if one of them is empty, both must be."""
-    answer, reference = normalize(answer), normalize(reference)
+def overlap(answer: str, reference: str) -> Match:
+    """Compare two normalized answers; if one of them is empty, both must be."""
     exact, words, known = float(answer == reference), answer.split(), reference.split()
     if not words or not known:
-        return Overlap(exact, exact, exact, exact)
+        return exact, exact, exact
     common = (Counter(words) & Counter(known)).total()
-    return Overlap.of(common / len(words), common / len(known), exact)
+    return exact, common / len(words), common / len(known)
 
 
-def best_overlap(
-    answer: str, references: Sequence[str], normalize: Normalize = normalize_answer
-) -> Overlap:
-    """Return the best exact match and the best F1 over references, independently; no references: empty text.
-
-    References that are empty after normalization are used only if there are no others (SQuAD).
-    """
-    nonempty = [text for text in references if normalize(text)] or [""]
-    overlaps = [overlap(answer, reference, normalize) for reference in nonempty]
-    exact = max(match.exact_match for match in overlaps)
-    return max(overlaps, key=lambda match: match.f1)._replace(exact_match=exact)
+def f1(precision: float, recall: float) -> float:
+    total = precision + recall
+    return 2 * precision * recall / total if total else 0.0
 
 
 def official_metrics(form: AnswerForm, pairs: Pairs) -> dict[str, float]:
@@ -88,16 +55,23 @@ def official_metrics(form: AnswerForm, pairs: Pairs) -> dict[str, float]:
         return {**natural_metrics(pairs), "records": len(pairs)}
     rows = []
     for record, prediction in pairs:
-        answer, truth = prediction["answer"], [one.text for one in record.answers]
         if form == "hotpotqa":
             rows.append(hotpot_metrics(record, prediction))
-        elif form == "wikihop":
-            right = [normalize_answer(text) for text in truth[:1]]
-            rows.append({"accuracy": float(normalize_answer(answer) in right)})
-        else:
-            normalize = normalize_trivia if form == "triviaqa" else normalize_answer
-            match = best_overlap(answer, truth, normalize)
-            rows.append({"exact_match": match.exact_match, "f1": match.f1})
+            continue
+        blanks = TRIVIA_BLANKS if form == "triviaqa" else ""
+        answer = normalize_answer(prediction["answer"], blanks)
+        truths = [normalize_answer(true.text, blanks) for true in record.answers]
+        if form == "wikihop":
+            rows.append({"accuracy": float(answer in truths[:1])})
+            continue
+        # References that are empty after normalization count only if there are no others (SQuAD).
+        matches = [overlap(answer, true) for true in filter(None, truths)]
+        matches = matches or [overlap(answer, "")]
+        row = {
+            "exact_match": max(match[0] for match in matches),
+            "f1": max(f1(*match[1:]) for match in matches),
+        }
+        rows.append(row)
     means = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
     return {**means, "records": len(pairs)}
 
@@ -111,25 +85,24 @@ def hotpot_metrics(
     count as not found.
     """
     truth = record.answers[0].text if record.answers else (record.type or "")
-    answer = overlap(prediction["answer"], truth)
-    texts = {normalize_answer(prediction["answer"]), normalize_answer(truth)}
-    if len(texts) == 2 and texts & VERDICTS:
-        answer = Overlap(0.0, 0.0, 0.0, 0.0)
+    texts = normalize_answer(prediction["answer"]), normalize_answer(truth)
+    answer = overlap(*texts)
+    if texts[0] != texts[1] and VERDICTS & {*texts}:
+        answer = 0.0, 0.0, 0.0
     known = {(fact.paragraph, fact.sentence) for fact in record.facts}
     predicted = {tuple(fact) for fact in prediction.get("facts", ())}
     common, total = len(predicted & known), len(known) + record.facts_elsewhere
-    exact = float(predicted == known and not record.facts_elsewhere)
-    facts = Overlap.of(common / max(len(predicted), 1), common / max(total, 1), exact)
-    joint = Overlap.of(
-        answer.precision * facts.precision,
-        answer.recall * facts.recall,
-        answer.exact_match * facts.exact_match,
+    facts = (
+        float(predicted == known and not record.facts_elsewhere),
+        common / max(len(predicted), 1),
+        common / max(total, 1),
     )
-    return {
-        f"{prefix}{name}": getattr(match, name)
-        for prefix, match in (("", answer), ("facts_", facts), ("joint_", joint))
-        for name in ("exact_match", "f1")
-    }
+    joint = tuple(a * b for a, b in zip(answer, facts, strict=True))
+    metrics = {}
+    for prefix, match in (("", answer), ("facts_", facts), ("joint_", joint)):
+        metrics[f"{prefix}exact_match"] = match[0]
+        metrics[f"{prefix}f1"] = f1(*match[1:])
+    return metrics
 
 
 def natural_metrics(pairs: Pairs) -> dict[str, float]:
@@ -139,32 +112,41 @@ def natural_metrics(pairs: Pairs) -> dict[str, float]:
     is right if any annotator gave it: the same paragraph, the same short answers, or the same yes or no.
     Precision is over predicted answers, recall over questions with an answer.
     """
-    metrics: dict[str, float] = {}
-    for word in ("long", "short"):
-        has, predicted, right = 0, 0, 0
-        for record, prediction in pairs:
-            kind, truths = prediction.get("type"), []
-            for known in record.annotations or (record,):
-                positions = [(a.paragraph, a.start, a.text) for a in known.answers]
-                short = _short_answer(known.type, positions)
-                truths.append(known.long_answer if word == "long" else short)
-            answer = None if kind == "null" else prediction.get("long_answer")
-            if word == "short":
-                keys = ("paragraph", "start", "answer")
-                position = tuple(prediction.get(key) for key in keys)
-                has_text = kind == "short" and bool(prediction["answer"])
-                answer = _short_answer(kind, [position] if has_text else [])
-            annotators = sum(truth is not None for truth in truths)
-            is_there = annotators >= min(ENOUGH, len(truths))
-            has += is_there
-            predicted += answer is not None
-            right += is_there and answer is not None and answer in truths
-        match = Overlap.of(right / max(predicted, 1), right / max(has, 1), 0.0)
-        for name in ("f1", "precision", "recall"):
-            metrics[f"{word}_{name}"] = getattr(match, name)
+    counts = {"long": np.zeros(3), "short": np.zeros(3)}  # has, predicted, right
+    for record, prediction in pairs:
+        known = record.annotations or (record,)
+        kind = prediction.get("type")
+        position = tuple(
+            prediction.get(key) for key in ("paragraph", "start", "answer")
+        )
+        has_text = kind == "short" and bool(prediction["answer"])
+        answers = {
+            "long": None if kind == "null" else prediction.get("long_answer"),
+            "short": short_answer(kind, [position] if has_text else []),
+        }
+        truths = {
+            "long": [one.long_answer for one in known],
+            "short": [
+                short_answer(
+                    one.type, [(a.paragraph, a.start, a.text) for a in one.answers]
+                )
+                for one in known
+            ],
+        }
+        for word, answer in answers.items():
+            annotators = sum(truth is not None for truth in truths[word])
+            has = annotators >= min(ENOUGH, len(known))
+            right = has and answer is not None and answer in truths[word]
+            counts[word] += has, answer is not None, right
+    metrics = {}
+    for word, (answerable, predicted, correct) in counts.items():
+        precision, recall = correct / max(predicted, 1), correct / max(answerable, 1)
+        metrics[f"{word}_f1"] = float(f1(precision, recall))
+        metrics[f"{word}_precision"] = float(precision)
+        metrics[f"{word}_recall"] = float(recall)
     return metrics
 
 
-def _short_answer(kind: str | None, positions: list[Any]) -> Any:
+def short_answer(kind: str | None, positions: list[Any]) -> Any:
     """Return a short answer for comparison: yes, no, a set of positions, or None."""
     return kind if kind in ("yes", "no") else frozenset(positions) or None

@@ -1,48 +1,49 @@
-"""Question answering in long documents: network, windows of records, prediction and training (App. E.2).
+"""Question answering in long documents: network, windows of records, training and prediction (App. E.2).
 
 A record is tokenized with character offsets and divided into windows, which the network scores. The scores of
-all windows are combined to a prediction. Axes: N tokens of the context; in batches, B rows, L tokens, G extra
-globals, D hidden width, S spans, A anchors (sentences or candidates that are scored).
+all windows are combined to a prediction. Axes: n tokens of a window's context; in batches, B rows, L tokens,
+G extra globals, D hidden width, S spans, A anchors (sentences or candidates that are scored).
 """
 
 import re
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import accumulate, groupby
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from bigbird_dna.config.network import EncoderConfig
-from bigbird_dna.errors import DataError
-from bigbird_dna.model.batching import pad
+from bigbird_dna.errors import DataError, ModelError
+from bigbird_dna.model.directory import load
 from bigbird_dna.model.heads import QuestionAnswerer
 from bigbird_dna.model.input_embeddings import Globals, initialize
 from bigbird_dna.model.settings import OtherSettings, Task, register_settings
 from bigbird_dna.papers.nlp.config import (
-    LEAST_CONTEXT,
     AnswerForm,
     AnswersTaskConfig,
     GeneratedConfig,
+    TextPaths,
 )
-from bigbird_dna.papers.nlp.data import generate_questions
+from bigbird_dna.papers.nlp.data import generate_questions, write_splits
 from bigbird_dna.papers.nlp.public import public_record, read_public
 from bigbird_dna.papers.nlp.question_metrics import normalize_answer, official_metrics
-from bigbird_dna.papers.nlp.records import Prediction, QuestionRecord, Record
-from bigbird_dna.papers.nlp.task import Lines, Metrics, RecordsObjective, TextTask
-from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.training.distributed import World
-from bigbird_dna.training.loop import Batch, on_device, take_rows
+from bigbird_dna.papers.nlp.records import (
+    QuestionRecord,
+    read_labeled,
+    read_predictions,
+    read_records,
+)
+from bigbird_dna.papers.nlp.start import check_positions, fast_tokenizer, make_start
+from bigbird_dna.papers.nlp.trainer import Seeded, fit
 
-TYPES: dict[AnswerForm, tuple[str, ...]] = {
+TYPES: dict[str, tuple[str, ...]] = {
     "hotpotqa": ("span", "yes", "no"),
     "natural_questions": ("null", "yes", "no", "short", "long"),
 }
@@ -52,14 +53,17 @@ UNUSED, CLS, QUESTION, PARAGRAPH, SENTENCE, CANDIDATE = range(6)
 """Kinds of extra globals; those of question tokens and [CLS] also have a token embedding."""
 
 CANDIDATE_TOKENS = 16
+LEAST_CONTEXT = 13
+"""Least tokens of a window that a question and its candidates must leave for paragraphs."""
 TITLE = -1
 """Sentence number of a title's tokens, which contain no answer."""
 BEGINNINGS = 20
 """Number of best-scoring tokens of a window that are tried as the beginning of an answer."""
+NONE = -1
+"""Label or position that does not exist: a further span, an unknown type, an anchor beyond the last one."""
 
 Span = tuple[int, int]
-"""First and last token of the context."""
-Scores = NDArray[np.float64]
+"""First and last token of a window's input."""
 
 
 class LongAnswersSettings(OtherSettings):
@@ -67,17 +71,6 @@ class LongAnswersSettings(OtherSettings):
 
     task: ClassVar[Task] = "long-answers"
     form: AnswerForm
-    length: int = Field(ge=32, description="tokens per input")
-    stride: int = Field(
-        ge=1, description="distance in tokens between consecutive inputs"
-    )
-    question_tokens: int = Field(ge=1)
-    answer_words: int = Field(ge=1)
-
-    @property
-    def types(self) -> tuple[str, ...]:
-        """Answer types, in the order of the head's outputs."""
-        return TYPES.get(self.form, ())
 
     def build(self, config: EncoderConfig) -> Any:
         return AnswerNetwork(config, self.form)
@@ -86,29 +79,32 @@ class LongAnswersSettings(OtherSettings):
 register_settings(LongAnswersSettings)
 
 
-class AnswerOutput(NamedTuple):
-    """Unnormalized scores; None if the network has no such head."""
+def span_loss(start: Tensor, end: Tensor, spans: Tensor) -> Tensor:
+    """Return -ln Σ P(start) P(end) over the spans of each row (B, S, 2; -1: none), as a mean over rows.
 
-    spans: Tensor  # (B, L, 2 or 4): start and end, and those of the long answer
-    types: Tensor | None  # (B, types)
-    anchors: Tensor | None  # (B, A)
+    With one span per row, this is the cross-entropy of its start and of its end. With several, any of them
+    may be the correct one (noisy span loss of TriviaQA).
+    """
+    first, last = spans.clamp(min=0).unbind(-1)
+    each = start.log_softmax(-1).gather(1, first) + end.log_softmax(-1).gather(1, last)
+    return -each.masked_fill(spans[..., 0] < 0, -torch.inf).logsumexp(1).mean()
 
 
 class AnswerNetwork(QuestionAnswerer):
     """`QuestionAnswerer` with additional heads, and extra globals that represent parts of the input.
 
-    The two scores of a token are those of HuggingFace's BigBirdForQuestionAnswering, with compatible weights.
-    Natural Questions have two more for long answers. The type is predicted from [CLS]. With extra globals,
-    [CLS] and the anchors (HotpotQA: sentences, WikiHop: candidates) are among them; without, an anchor is the
-    first token of its sentence or candidate.
+    Natural Questions have two more scores per token for long answers. The type is predicted from [CLS]. With
+    extra globals, [CLS] and the anchors (HotpotQA: sentences, WikiHop: candidates) are among them; without, an
+    anchor is the first token of its sentence or candidate.
     """
 
     def __init__(self, config: EncoderConfig, form: AnswerForm) -> None:
         super().__init__(config)
         hidden, types = config.hidden, len(TYPES.get(form, ()))
-        has_long = form == "natural_questions"
+        self.form = form
+        is_natural = form == "natural_questions"
         has_anchors = form in ("hotpotqa", "wikihop")
-        self.long_spans = nn.Linear(hidden, 2) if has_long else None
+        self.long_spans = nn.Linear(hidden, 2) if is_natural else None
         self.types = nn.Linear(hidden, types) if types else None
         self.anchors = nn.Linear(hidden, 1) if has_anchors else None
         self.kinds = None
@@ -120,666 +116,518 @@ class AnswerNetwork(QuestionAnswerer):
 
     def forward(  # type: ignore[override]
         self,
-        ids: Tensor,
-        lengths: Tensor,
+        input_ids: Tensor,
+        attention_mask: Tensor,
         header: Tensor,
         anchors: Tensor,
-        global_ids: Tensor | None = None,
-        global_kinds: Tensor | None = None,
-        owners: Tensor | None = None,
-    ) -> AnswerOutput:
-        """Return the scores of ids (B, L) with true lengths (B,).
+        global_ids: Tensor,
+        global_kinds: Tensor,
+        owners: Tensor,
+        labels: dict[str, Tensor] | None = None,
+    ) -> dict[str, Any]:
+        """Return the scores of tokens (B, L, 2 or 4), types (B, T) and anchors (B, A), and the loss.
 
         `header` (B,) are the tokens of [CLS], question, [SEP] and candidates, which contain no answer.
-        `anchors` (B, A) are positions among extra globals and tokens, -1: none. With extra globals,
-        `global_ids` (B, G) are tokens of [CLS] and question, -1: none; `global_kinds` (B, G) their kinds, and
-        `owners` (B, L) as in `Globals.owners`.
+        `anchors` (B, A) are positions among extra globals and tokens. `global_ids` (B, G) are tokens of [CLS]
+        and question, `global_kinds` (B, G) their kinds, and `owners` (B, L) as in `Globals.owners`. `labels`
+        are those of `collate`.
         """
-        in_header = torch.arange(ids.shape[1], device=ids.device) < header[:, None]
+        lengths = attention_mask.sum(1, keepdim=True)
+        positions = torch.arange(input_ids.shape[1], device=input_ids.device)
+        in_header = positions < header[:, None]
         extra = None
         if self.kinds is not None:
-            assert global_ids is not None and owners is not None
             content = self.encoder.embeddings.token(global_ids.clamp(min=0))
             content = content * (global_ids >= 0)[..., None]
             extra = Globals(content + self.kinds(global_kinds), owners)
-        encoded = self.encoder.encode(ids, lengths, (~in_header).long(), extra)
+        encoded = self.encoder.encode(
+            input_ids, lengths[:, 0], (~in_header).long(), extra
+        )
         hidden = torch.cat(encoded, dim=1)  # (B, G + L, D)
-        first = self.dropout(hidden[:, 0])
-        anchor_scores = None
-        if self.anchors is not None:
-            positions = anchors.clamp(min=0)[..., None]
-            chosen = hidden.gather(1, positions.expand(-1, -1, hidden.shape[2]))
-            anchor_scores = self.anchors(self.dropout(chosen))[..., 0]
         spans = self.scores(encoded.tokens, in_header)
         if self.long_spans is not None:
             long = self.long_spans(self.dropout(encoded.tokens))
             spans = torch.cat([spans, long], dim=-1)
-        types = None if self.types is None else self.types(first)
-        return AnswerOutput(spans, types, anchor_scores)
+        # An answer is in the context, or [CLS], which means no answer; the last token is [SEP].
+        allowed = (~in_header & (positions < lengths - 1)) | (positions == 0)
+        spans = spans.float().masked_fill(~allowed[..., None], -torch.inf)
+        output: dict[str, Any] = {"spans": spans}
+        if self.types is not None:
+            output["types"] = self.types(self.dropout(hidden[:, 0])).float()
+        if self.anchors is not None:
+            index = anchors.clamp(min=0)[..., None].expand(-1, -1, hidden.shape[2])
+            scores = self.anchors(self.dropout(hidden.gather(1, index)))[..., 0]
+            output["anchors"] = scores.float().masked_fill(anchors < 0, -torch.inf)
+        if labels is not None:
+            output["loss"] = self.loss(output, labels)
+        return output
+
+    def loss(self, output: dict[str, Tensor], labels: dict[str, Tensor]) -> Tensor:
+        """Return the sum of the heads' losses in nats per window."""
+        spans = output["spans"]
+        if self.form == "wikihop":
+            if not (labels["candidates"] >= 0).any():
+                return output["anchors"].nan_to_num(neginf=0).sum() * 0
+            return F.cross_entropy(
+                output["anchors"], labels["candidates"], ignore_index=NONE
+            )
+        total = span_loss(spans[..., 0], spans[..., 1], labels["spans"])
+        if self.long_spans is not None:
+            total += span_loss(spans[..., 2], spans[..., 3], labels["long_spans"])
+        if self.types is not None:
+            types = F.cross_entropy(
+                output["types"], labels["types"], ignore_index=NONE, reduction="sum"
+            )
+            total += types / len(spans)
+        if self.anchors is not None:
+            facts = labels["facts"]
+            known = facts >= 0
+            each = F.binary_cross_entropy_with_logits(
+                output["anchors"][known], facts[known].float(), reduction="sum"
+            )
+            total += each / len(spans)
+        return total
 
 
-@dataclass(frozen=True, eq=False)
-class Document:
-    """A tokenized record; offsets are characters in the paragraph of a token, or in its title."""
+@dataclass(eq=False)
+class Window:
+    """Input of the network: a header, a part of the context, and [SEP]."""
 
-    record: QuestionRecord
-    question: list[int]
-    candidates: list[list[int]]
-    ids: NDArray[np.int64]  # (N,)
-    paragraph: NDArray[np.int64]  # (N,)
-    sentence: NDArray[np.int64]  # (N,) number within the paragraph, or `TITLE`
-    start: NDArray[np.int64]  # (N,) without white space before a word
-    end: NDArray[np.int64]  # (N,)
-    word: NDArray[np.int64]  # (N,) number of its word in the paragraph
-
-    @property
-    def header(self) -> int:
-        """Tokens of [CLS], the question, the candidates, and a [SEP] after each."""
-        return len(self.question) + 2 + sum(len(ids) + 1 for ids in self.candidates)
+    ids: list[int]
+    header: int  # tokens of [CLS], the question, the candidates, and a [SEP] after each
+    paragraph: NDArray[np.int64]  # (n,) of the context's tokens
+    sentence: NDArray[np.int64]  # (n,) number within the paragraph, or `TITLE`
+    start: NDArray[np.int64]  # (n,) characters in the paragraph, without space before
+    end: NDArray[np.int64]  # (n,)
+    word: NDArray[np.int64]  # (n,) number of its word in the context
+    anchors: list[int] = field(default_factory=list)  # among extra globals and tokens
+    names: list[Span] = field(default_factory=list)  # paragraph, sentence; candidate, 0
+    global_ids: list[int] = field(default_factory=list)
+    global_kinds: list[int] = field(default_factory=list)
+    owners: list[int] = field(default_factory=list)
 
     def span(self, paragraph: int, start: int, end: int) -> Span | None:
-        """Return the tokens that contain characters of a paragraph; None if there are none."""
+        """Return the tokens of characters of a paragraph, if all of them are in the window."""
         inside = (self.paragraph == paragraph) & (self.sentence != TITLE)
         tokens = np.flatnonzero(inside & (self.start < end) & (self.end > start))
-        return (int(tokens[0]), int(tokens[-1])) if len(tokens) else None
+        if not len(tokens):
+            return None
+        first, last = int(tokens[0]), int(tokens[-1])
+        if self.start[first] > start or self.end[last] < end:
+            return None
+        return first + self.header, last + self.header
 
-    def answer(self, span: Span, score: float) -> dict[str, Any]:
-        """Return the text of a span, as in the source, its position and its score."""
-        first, last = span
-        paragraph, start = int(self.paragraph[first]), int(self.start[first])
-        text = self.record.paragraph_texts[paragraph][start : int(self.end[last])]
-        return {"answer": text, "paragraph": paragraph, "start": start, "score": score}
-
-
-@dataclass(frozen=True, eq=False)
-class WindowInput:
-    """Tokens `begin … end` of a context after the header, as input of the network."""
-
-    begin: int
-    end: int
-    ids: NDArray[np.int64]
-    header: int
-    anchors: list[int]  # positions among extra globals and tokens
-    anchor_names: list[tuple[int, int]]  # paragraph and sentence, or candidate and 0
-    global_ids: NDArray[np.int64]
-    global_kinds: NDArray[np.int64]
-    owners: NDArray[np.int64]
-
-    @property
-    def shift(self) -> int:
-        """From tokens of the context to those of the input."""
-        return self.header - self.begin
-
-    def contains(self, span: Span) -> bool:
-        return self.begin <= span[0] and span[1] < self.end
+    def whole(self, record: QuestionRecord, paragraph: int) -> Span | None:
+        """Return the tokens of a paragraph, if all of them are in the window."""
+        text = record.paragraphs[paragraph].text
+        return self.span(paragraph, len(text) - len(text.lstrip()), len(text.rstrip()))
 
 
-@dataclass(frozen=True)
-class AnswerReader:
-    """Converts records to inputs, with a tokenizer, settings of inputs, and `extra` globals."""
+def make_windows(
+    record: QuestionRecord, tokenizer: Any, section: AnswersTaskConfig, extra: int
+) -> list[Window]:
+    """Divide a record into inputs of at most `section.length` tokens; at least one.
 
-    tokenizer: Tokenizer
-    settings: LongAnswersSettings
-    extra: int = 0
+    The inputs' contexts begin every `section.stride` tokens. With `extra` globals, these represent, in order,
+    [CLS], the question's tokens, the candidates, and each paragraph of the window with, if supporting facts
+    are predicted, each of its sentences; parts beyond the number `extra` have none. `DataError` if question
+    and candidates leave too few tokens.
+    """
+    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
 
-    def tokenize(self, record: QuestionRecord) -> Document:
-        """Tokenize a record; a question or candidate that is too long is cut."""
-        rows: list[tuple[int, ...]] = []
-        for number, paragraph in enumerate(record.paragraphs):
-            ends = [*accumulate(map(len, paragraph.sentences))]
-            for text, is_title in (
-                (paragraph.title, True),
-                ("".join(paragraph.sentences), False),
-            ):
-                words = [match.start() for match in re.finditer(r"\S+", text)]
-                for token, start, end in self._pieces(text):
-                    piece = text[start:end]
-                    start += len(piece) - len(piece.lstrip())
-                    if start == end:  # only white space
-                        continue
-                    sentence = TITLE if is_title else bisect_right(ends, start)
-                    word = bisect_right(words, start)
-                    rows.append((token, number, sentence, start, end, word))
-        question, candidates = self._header(record)
-        columns = np.array(rows, np.int64).reshape(-1, 6).T
-        return Document(record, question, candidates, *columns)
+    def encode(text: str, most: int) -> list[int]:
+        # A text begins with a word: tokenizers that depend on the space before it get one.
+        ids: list[int] = tokenizer(f" {text}", add_special_tokens=False)["input_ids"]
+        return ids[:most]
 
-    def _pieces(self, text: str) -> list[tuple[int, int, int]]:
-        """Return tokens with their character offsets. A text begins with a word: tokenizers that depend on
-        the space before it get one."""
-        shift = 0 if text[:1].isspace() else 1
-        ids, starts, ends = self.tokenizer.text_pieces(" " * shift + text)
-        starts = np.clip(starts - shift, 0, len(text))
-        ends = np.clip(ends - shift, 0, len(text))
-        return [*zip(ids.tolist(), starts.tolist(), ends.tolist(), strict=True)]
-
-    def _header(self, record: QuestionRecord) -> tuple[list[int], list[list[int]]]:
-        def tokens(text: str, most: int) -> list[int]:
-            return [token for token, _, _ in self._pieces(text)[:most]]
-
-        candidates = record.candidates if self.settings.form == "wikihop" else ()
-        return (
-            tokens(record.question, self.settings.question_tokens),
-            [tokens(text, CANDIDATE_TOKENS) for text in candidates],
+    ids = [cls, *encode(record.question, section.question_tokens), sep]
+    # Of each part: kind, first token, end, token of an embedding, name of an anchor.
+    parts: list[tuple[int, int, int, int, Span | None]] = []
+    for position, token in enumerate(ids[:-1]):
+        kind = QUESTION if position else CLS
+        parts.append((kind, position, position + 1, token, None))
+    candidates = record.candidates if section.form == "wikihop" else ()
+    for number, candidate in enumerate(candidates):
+        first = len(ids)
+        ids += [*encode(candidate, CANDIDATE_TOKENS), sep]
+        parts.append((CANDIDATE, first, len(ids), NONE, (number, 0)))
+    header = len(ids)
+    room = section.length - header - 1
+    if room < LEAST_CONTEXT:
+        raise DataError(
+            f"record {record.id!r}: question and {len(candidates)} candidates have {header} tokens; length "
+            f"{section.length} leaves too few tokens for the paragraphs"
         )
 
-    def check_room(self, records: Iterable[QuestionRecord], source: Path | str) -> None:
-        """`DataError` for the first record whose question and candidates leave fewer than `LEAST_CONTEXT`
-        tokens, of which three are [CLS] and [SEP], for paragraphs."""
-        for record in records:
-            question, candidates = self._header(record)
-            header = len(question) + 2 + sum(len(ids) + 1 for ids in candidates)
-            needed = header + LEAST_CONTEXT - 2
-            if needed > self.settings.length:
-                raise DataError(
-                    f"{source}: record {record.id!r}: question and {len(candidates)} candidates have {header} "
-                    f"tokens; length {self.settings.length} leaves too few tokens for the paragraphs: at least "
-                    f"{needed} needed"
-                )
+    # The context as one text, and of each character its paragraph, sentence and position in the paragraph.
+    texts, rows = [], []
+    for number, paragraph in enumerate(record.paragraphs):
+        before = 0
+        for index, text in [(TITLE, f" {paragraph.title}"), (TITLE, " ")]:
+            texts.append(text)
+            rows.append((number, index, 0, len(text)))
+        for index, text in enumerate(paragraph.sentences):
+            texts.append(text)
+            rows.append((number, index, before, len(text)))
+            before += len(text)
+    columns = np.array(rows, np.int64)
+    sizes = columns[:, 3]
+    number_of, sentence_of, before_of = np.repeat(columns[:, :3], sizes, axis=0).T
+    inner = np.arange(sizes.sum()) - np.repeat(sizes.cumsum() - sizes, sizes)
+    position_of = before_of + inner
+    context = "".join(texts)
+    visible = np.array([not letter.isspace() for letter in context])
+    word_of = (visible & ~np.roll(visible, 1)).cumsum()
+    encoded = tokenizer(
+        context,
+        add_special_tokens=False,
+        truncation=True,
+        max_length=room,
+        stride=max(room - section.stride, 0),
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+    )
 
-    def windows(self, document: Document) -> list[tuple[int, int]]:
-        """Return the first token and end of each window of a context; at least one.
-
-        Windows begin every `stride` tokens, or at the end of the preceding window, and leave room for the
-        header and a [SEP].
-        """
-        room = self.settings.length - document.header - 1
-        tokens, step = len(document.ids), min(self.settings.stride, room)
-        begins = range(0, max(tokens - room, 0), step)
-        windows = [(begin, begin + room) for begin in begins]
-        return [*windows, (len(begins) * step, tokens)]
-
-    def window_input(self, document: Document, begin: int, end: int) -> WindowInput:
-        """Return a window after its header: [CLS], question, [SEP], and each candidate with a [SEP].
-
-        Extra globals represent, in order, [CLS], the question's tokens, the candidates, and each paragraph of
-        the window with, if supporting facts are predicted, each of its sentences; parts beyond the number
-        `extra` have none.
-        """
-        cls, sep = self.tokenizer.cls_id, self.tokenizer.sep_id
-        ids = [cls, *document.question, sep]
-        # Kind, first token, end, token, and name of an anchor.
-        parts: list[tuple[int, int, int, int, tuple[int, int] | None]] = []
-        for position, token in enumerate(ids[:-1]):
-            kind = QUESTION if position else CLS
-            parts.append((kind, position, position + 1, token, None))
-        for number, candidate in enumerate(document.candidates):
-            first = len(ids)
-            ids += [*candidate, sep]
-            parts.append((CANDIDATE, first, len(ids), -1, (number, 0)))
-        header = len(ids)
-        shift = header - begin
-        ids += [*document.ids[begin:end].tolist(), sep]
-        paragraphs, sentences = document.paragraph.tolist(), document.sentence.tolist()
-        for paragraph, group in groupby(range(begin, end), paragraphs.__getitem__):
-            tokens = [*group]
-            bounds = tokens[0] + shift, tokens[-1] + shift + 1
-            parts.append((PARAGRAPH, *bounds, -1, None))
-            if self.settings.form != "hotpotqa":
-                continue
-            for sentence, some in groupby(tokens, sentences.__getitem__):
-                inside = [*some]
-                bounds = inside[0] + shift, inside[-1] + shift + 1
-                if sentence != TITLE:
-                    parts.append((SENTENCE, *bounds, -1, (paragraph, sentence)))
-        anchors, names = [], []
-        global_ids, kinds = np.full((2, self.extra), -1)
-        kinds[:] = UNUSED
-        owners = np.full(len(ids), -1)
-        if self.extra:
-            parts = parts[: self.extra]
-        for slot, (kind, first, last, token, name) in enumerate(parts):
-            if self.extra:
-                global_ids[slot], kinds[slot] = token, kind
-                owners[first:last] = slot
-            if name is not None:
-                anchors.append(slot if self.extra else first)
-                names.append(name)
-        return WindowInput(
-            begin,
-            end,
-            np.array(ids),
+    windows = []
+    for tokens, offsets in zip(
+        encoded["input_ids"], encoded["offset_mapping"], strict=True
+    ):
+        spans = np.array(offsets, np.int64).reshape(-1, 2)
+        blank = [len(context[a:b]) - len(context[a:b].lstrip()) for a, b in offsets]
+        start, end = spans[:, 0] + blank, spans[:, 1]
+        used = start < end
+        start, end = start[used], end[used]
+        window = Window(
+            [*ids, *np.array(tokens, np.int64)[used].tolist(), sep],
             header,
-            anchors,
-            names,
-            global_ids,
-            kinds,
-            owners,
+            number_of[start],
+            sentence_of[start],
+            position_of[start],
+            position_of[end - 1] + 1,
+            word_of[start],
         )
+        inside = list(parts)
+        for number in np.unique(window.paragraph).tolist():
+            at = header + np.flatnonzero(window.paragraph == number)
+            inside.append((PARAGRAPH, int(at[0]), int(at[-1]) + 1, NONE, None))
+            sentences = window.sentence[at - header]
+            if section.form == "hotpotqa":
+                for index in np.unique(sentences[sentences != TITLE]).tolist():
+                    some = at[sentences == index]
+                    name = (number, index)
+                    bounds = int(some[0]), int(some[-1]) + 1
+                    inside.append((SENTENCE, *bounds, NONE, name))
+        window.owners = [NONE] * len(window.ids)
+        window.global_ids = [NONE] * extra
+        window.global_kinds = [UNUSED] * extra
+        for slot, (kind, first, last, token, anchor) in enumerate(inside):
+            if extra:
+                if slot >= extra:
+                    break
+                window.global_ids[slot], window.global_kinds[slot] = token, kind
+                window.owners[first:last] = [slot] * (last - first)
+            if anchor is not None:
+                window.anchors.append(slot if extra else first)
+                window.names.append(anchor)
+        windows.append(window)
+    return windows
 
-    def collate(self, rows: Sequence[WindowInput]) -> Batch:
-        """Return inputs as padded tensors."""
-        ids, lengths = pad([row.ids for row in rows], self.tokenizer.pad_id)
-        batch = {
-            "ids": ids,
-            "lengths": lengths,
-            "header": torch.tensor([row.header for row in rows]),
-            "anchors": pad_numbers([row.anchors for row in rows]),
+
+def collate(
+    windows: Sequence[Window],
+    pad_id: int,
+    labels: Sequence[dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """Return windows, and their labels if any, as padded tensors."""
+
+    def pad(rows: Sequence[Any], value: int = NONE) -> Tensor:
+        tensors = [torch.tensor([*row] or [NONE], dtype=torch.long) for row in rows]
+        return pad_sequence(tensors, batch_first=True, padding_value=value)
+
+    lengths = torch.tensor([len(window.ids) for window in windows])
+    batch: dict[str, Any] = {
+        "input_ids": pad([window.ids for window in windows], pad_id),
+        "attention_mask": (torch.arange(int(lengths.max())) < lengths[:, None]).long(),
+        "header": torch.tensor([window.header for window in windows]),
+        "anchors": pad([window.anchors for window in windows]),
+        "global_ids": pad([window.global_ids for window in windows]),
+        "global_kinds": pad([window.global_kinds for window in windows], UNUSED),
+        "owners": pad([window.owners for window in windows]),
+    }
+    if labels is not None:
+        batch["labels"] = {
+            "spans": pad([row["spans"] for row in labels]).unflatten(1, (-1, 2)),
+            "long_spans": pad([row["long"] for row in labels]).unflatten(1, (-1, 2)),
+            "types": torch.tensor([row["type"] for row in labels]),
+            "candidates": torch.tensor([row["candidate"] for row in labels]),
+            "facts": pad([row["facts"] for row in labels]),
         }
-        if self.extra:
-            for name in ("global_ids", "global_kinds"):
-                batch[name] = torch.tensor(
-                    np.stack([getattr(row, name) for row in rows])
-                )
-            batch["owners"] = pad([row.owners for row in rows], -1)[0]
-        return batch
+    return batch
 
 
-def pad_numbers(rows: Sequence[Sequence[int]]) -> Tensor:
-    """Return rows of numbers (B, widest), padded with -1; at least one column."""
-    width = max(1, *(len(row) for row in rows))
-    return pad([np.array(row, np.int64) for row in rows], -1, width)[0]
+def window_labels(
+    window: Window, record: QuestionRecord, section: AnswersTaskConfig
+) -> dict[str, Any]:
+    """Return the true answer of a window, without one the span of [CLS], and whether there `is_answer`.
+
+    Answers without a position match all occurrences (TriviaQA): words are compared in lower case, by letters
+    and digits only, without articles at the beginning.
+    """
+    characters: set[tuple[int, int, int]] = set()
+    candidate = NONE
+    if section.form == "wikihop":
+        answers = {normalize_answer(answer.text) for answer in record.answers}
+        for number, text in reversed([*enumerate(record.candidates)]):
+            if normalize_answer(text) in answers and (number, 0) in window.names:
+                candidate = window.names.index((number, 0))
+    elif record.type not in ("yes", "no"):
+        for answer in record.answers:
+            if answer.paragraph is not None and answer.start is not None:
+                end = answer.start + len(answer.text)
+                characters.add((answer.paragraph, answer.start, end))
+        for text in () if characters else {answer.text for answer in record.answers}:
+            words = re.findall(r"\w+", text.lower())
+            while words and words[0] in ("a", "an", "the"):
+                words = words[1:]
+            if 0 < len(words) <= section.answer_words:
+                pattern = r"\b" + r"\W+".join(words) + r"\b"
+                for number, paragraph in enumerate(record.paragraphs):
+                    for match in re.finditer(pattern, paragraph.text.lower()):
+                        characters.add((number, *match.span()))
+    found = {window.span(*position) for position in characters}
+    spans = sorted(span for span in found if span is not None)
+    kind, long = record.type, None
+    if record.long_answer is not None:
+        long = window.whole(record, record.long_answer)
+        if long is None:
+            kind = "null"
+    types = TYPES.get(section.form, ())
+    facts = {(fact.paragraph, fact.sentence) for fact in record.facts}
+    known = [int(name in facts) for name in window.names]
+    return {
+        "spans": [token for span in spans for token in span] or [0, 0],
+        "long": long or (0, 0),
+        "type": types.index(kind) if kind in types else NONE,
+        "candidate": candidate,
+        "facts": known,
+        "is_answer": bool(spans or long or (not characters and any(known))),
+    }
 
 
-# Prediction
+def prepare(section: AnswersTaskConfig, directory: Path) -> None:
+    """Write the records of the three splits."""
+
+    def generate(generated: GeneratedConfig, split: str) -> Iterator[dict[str, Any]]:
+        return generate_questions(generated, split, section.form)
+
+    write_splits(
+        section.data,
+        directory,
+        QuestionRecord,
+        lambda row: public_record(section.form, row),
+        generate,
+        (lambda path: read_public(section.form, path)) if section.public else None,
+    )
 
 
-def predict_answers(
-    network: AnswerNetwork,
-    records: Sequence[QuestionRecord],
-    reader: AnswerReader,
+def read_complete(section: AnswersTaskConfig, path: Path) -> list[QuestionRecord]:
+    """Return the records of a file; `DataError` if one has no answer."""
+
+    def missing(record: QuestionRecord) -> str | None:
+        if not (
+            record.answers
+            or section.form == "natural_questions"
+            or record.type in ("yes", "no")
+        ):
+            return "answer"
+        if section.form == "wikihop" and len(record.candidates) < 2:
+            return "two candidates to choose from"
+        return None
+
+    return read_labeled(path, QuestionRecord, missing)
+
+
+def train(
+    section: AnswersTaskConfig, paths: TextPaths, output: Path, **options: Any
+) -> None:
+    """Train on a window of each record per epoch and write a model directory; `options` are those of `fit`.
+
+    With probability 0.5, the window is one with part of the answer, if there is any.
+    """
+    files = [paths.split("train"), paths.split("valid")]
+    train, valid = (read_complete(section, path) for path in files)
+    texts = (
+        text
+        for record in train
+        for text in (record.question, *(p.text for p in record.paragraphs))
+    )
+    start = make_start(section, texts)
+    check_positions({"length": section.length}, start.config.max_length)
+    tokenizer = fast_tokenizer(start.tokenizer)
+    extra = start.config.num_global_tokens
+
+    def choose(examples: Sequence[Any]) -> dict[str, Any]:
+        chosen, labels = [], []
+        for record, seed in examples:
+            rng = np.random.default_rng(seed)
+            windows = make_windows(record, tokenizer, section, extra)
+            pairs = [(w, window_labels(w, record, section)) for w in windows]
+            answered = [pair for pair in pairs if pair[1]["is_answer"]]
+            if answered and rng.random() < 0.5:
+                pairs = answered
+            window, label = pairs[int(rng.integers(len(pairs)))]
+            chosen.append(window)
+            labels.append(label)
+        return collate(chosen, tokenizer.pad_token_id, labels)
+
+    network = AnswerNetwork(start.config, section.form)
+    start.initialize(network)
+    fit(
+        network,
+        section,
+        start,
+        LongAnswersSettings(form=section.form),
+        files,
+        Seeded(train, section.seed),
+        Seeded(valid, section.seed),
+        choose,
+        output,
+        **options,
+    )
+
+
+def predict(
+    section: AnswersTaskConfig,
+    directory: Path,
+    path: Path,
     device: torch.device,
     batch_size: int,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the prediction of each record, as lines of a file."""
-    for record in records:
-        document = reader.tokenize(record)
-        rows = [reader.window_input(document, *one) for one in reader.windows(document)]
-        scored: list[Any] = []
-        for first in range(0, len(rows), batch_size):
-            some = rows[first : first + batch_size]
+    """Yield each record's answer, its position in the source, and other outputs of the form."""
+    model = load(directory)
+    if not isinstance(model.settings, LongAnswersSettings):
+        raise ModelError(f"{directory}: needs a model that answers questions")
+    tokenizer = fast_tokenizer(model.tokenizer)
+    network: Any = model.network.to(device)
+    for record in read_records(path, QuestionRecord):
+        extra = model.config.num_global_tokens
+        windows = make_windows(record, tokenizer, section, extra)
+        scores = []
+        for first in range(0, len(windows), batch_size):
+            batch = collate(windows[first : first + batch_size], tokenizer.pad_token_id)
             with torch.inference_mode():
-                output = network(**on_device(reader.collate(some), device))
-            outputs = [
-                [None] * len(some) if part is None else part.double().cpu().numpy()
-                for part in output
-            ]
-            scored += zip(some, *outputs, strict=True)
-        yield decode(document, scored, reader.settings)
+                output = network(**{key: x.to(device) for key, x in batch.items()})
+            arrays = {key: x.double().cpu().numpy() for key, x in output.items()}
+            for row in range(len(batch["input_ids"])):
+                scores.append({key: x[row] for key, x in arrays.items()})
+        yield decode(record, windows, scores, section)
 
 
 def decode(
-    document: Document,
-    windows: Sequence[tuple[WindowInput, Scores, Any, Any]],
-    settings: LongAnswersSettings,
+    record: QuestionRecord,
+    windows: Sequence[Window],
+    scores: Sequence[Mapping[str, Any]],
+    section: AnswersTaskConfig,
 ) -> dict[str, Any]:
-    """Combine the windows of a document, each with its scores of spans, types and anchors, to its prediction.
+    """Combine the scores of a record's windows to its prediction.
 
     Scores of answers are sums of logits minus those of [CLS], which means no answer. Of Natural Questions,
     the paragraph with the best long answer is predicted, with the type of its window, and, as in the data
     set, the best short answer in it.
     """
-    prediction: dict[str, Any] = {"id": document.record.id, "answer": ""}
-    most_words, best = settings.answer_words, -np.inf
-    if settings.form == "natural_questions":
+    prediction: dict[str, Any] = {"id": record.id, "answer": ""}
+    best = -np.inf
+    if section.form == "natural_questions":
         prediction |= {"type": "null", "long_answer": None, "long_score": None}
         values: dict[str, Any] = {}
-        for row, spans, types, _ in windows:
-            for paragraph in np.unique(document.paragraph[row.begin : row.end]):
-                whole = document.span(paragraph, 0, np.iinfo(np.int64).max)
-                if whole is None or not row.contains(whole):
+        for window, output in zip(windows, scores, strict=True):
+            spans = output["spans"]
+            for number in np.unique(window.paragraph).tolist():
+                long = window.whole(record, number)
+                if long is None:
                     continue
-                first, last = whole
-                score = spans[first + row.shift, 2] + spans[last + row.shift, 3]
-                score = float(score - spans[0, 2:].sum())
+                score = spans[long[0], 2] + spans[long[1], 3] - spans[0, 2:].sum()
                 if score > best:
                     best = score
-                    short = best_span(document, row, spans, (first, last), most_words)
-                    values = document.answer(*short) if short else {}
-                    values["type"] = settings.types[int(types.argmax())]
-                    values["long_answer"] = int(paragraph)
-                    values["long_score"] = score
+                    values = best_answer(record, window, spans, long, section)
+                    kind = TYPES[section.form][int(output["types"].argmax())]
+                    values |= {
+                        "type": kind,
+                        "long_answer": number,
+                        "long_score": float(score),
+                    }
         return prediction | values
-    anchors: dict[tuple[int, int], list[float]] = defaultdict(list)
-    for row, _, _, scores in windows:
-        for number, name in enumerate(row.anchor_names):
-            anchors[name].append(float(scores[number]))
-    if settings.form == "wikihop":
+    anchors: dict[Span, list[float]] = defaultdict(list)
+    for window, output in zip(windows, scores, strict=True):
+        for number, name in enumerate(window.names):
+            anchors[name].append(float(output["anchors"][number]))
+    if section.form == "wikihop":
         if anchors:
             candidate, _ = max(anchors, key=lambda name: sum(anchors[name]))
-            prediction["answer"] = document.record.candidates[candidate]
+            prediction["answer"] = record.candidates[candidate]
         return prediction
-    for row, spans, _, _ in windows:
-        inside = row.begin, row.end - 1
-        found = best_span(document, row, spans, inside, most_words)
-        if found and found[1] > best:
-            best = found[1]
-            prediction |= document.answer(*found)
-    if settings.form == "hotpotqa":
-        total = np.sum([types for _, _, types, _ in windows], axis=0)
-        kind = settings.types[int(total.argmax())]
+    for window, output in zip(windows, scores, strict=True):
+        context = window.header, len(window.ids) - 2
+        answer = best_answer(record, window, output["spans"], context, section)
+        if answer and answer["score"] > best:
+            best = answer["score"]
+            prediction |= answer
+    if section.form == "hotpotqa":
+        total = np.sum([output["types"] for output in scores], axis=0)
+        kind = TYPES[section.form][int(total.argmax())]
         if kind != "span":
-            prediction = {"id": document.record.id, "answer": kind}
+            prediction = {"id": record.id, "answer": kind}
         prediction["type"] = kind
-        facts = [list(name) for name, scores in anchors.items() if max(scores) > 0]
+        facts = [list(name) for name, values in anchors.items() if max(values) > 0]
         prediction["facts"] = sorted(facts)
     return prediction
 
 
-def best_span(
-    document: Document, row: WindowInput, spans: Scores, inside: Span, most_words: int
-) -> tuple[Span, float] | None:
-    """Return the best span among the tokens `inside`, and its score minus that of no answer.
+def best_answer(
+    record: QuestionRecord,
+    window: Window,
+    spans: NDArray[np.float64],
+    inside: Span,
+    section: AnswersTaskConfig,
+) -> dict[str, Any]:
+    """Return the best answer among the tokens `inside`, with its score above that of no answer.
 
-    A span is within one paragraph and has at most `most_words` words; of equal scores, the first is best.
-    None: there are only titles.
+    An answer is within one paragraph and has at most `section.answer_words` words; of equal scores, the first
+    is best. Empty: there are only titles.
     """
-    tokens = np.arange(inside[0], inside[1] + 1)
-    paragraph, word = document.paragraph[tokens], document.word[tokens]
-    is_text = document.sentence[tokens] != TITLE
-    starts = np.where(is_text, spans[tokens + row.shift, 0], -np.inf)
-    ends = spans[tokens + row.shift, 1]
-    best, best_score = None, -np.inf
-    for first in np.argsort(-starts, kind="stable")[:BEGINNINGS]:
+    tokens = np.arange(inside[0], inside[1] + 1) - window.header
+    paragraph, word = window.paragraph[tokens], window.word[tokens]
+    is_text = window.sentence[tokens] != TITLE
+    starts = np.where(is_text, spans[tokens + window.header, 0], -np.inf)
+    ends = spans[tokens + window.header, 1]
+    answer: dict[str, Any] = {}
+    best = -np.inf
+    for first in np.argsort(-starts, kind="stable")[:BEGINNINGS].tolist():
         if not is_text[first]:
             continue
         fits = (paragraph[first:] == paragraph[first]) & (
-            word[first:] - word[first] < most_words
+            word[first:] - word[first] < section.answer_words
         )
         length = len(fits) if fits.all() else int(fits.argmin())
         last = first + int(ends[first : first + length].argmax())
         score = float(starts[first] + ends[last])
-        if score > best_score:
-            best, best_score = (int(tokens[first]), int(tokens[last])), score
-    return best and (best, best_score - float(spans[0, :2].sum()))
+        if score > best:
+            best = score
+            number = int(paragraph[first])
+            begin, end = window.start[tokens[first]], window.end[tokens[last]]
+            answer = {
+                "answer": record.paragraphs[number].text[begin:end],
+                "paragraph": number,
+                "start": int(begin),
+                "score": score - float(spans[0, :2].sum()),
+            }
+    return answer
 
 
-# Training
-
-
-@dataclass(frozen=True, eq=False)
-class TrueLabels:
-    """True answer of a document's record, in tokens of the context."""
-
-    spans: list[Span]
-    long: Span | None
-    facts: set[tuple[int, int]]
-    candidate: int | None
-
-
-def true_labels(document: Document, settings: LongAnswersSettings) -> TrueLabels:
-    """Return the positions of all answers; answers without a position match all occurrences (TriviaQA)."""
-    record, spans, candidate = document.record, [], None
-    texts = record.paragraph_texts
-    if settings.form == "wikihop":
-        answers = {normalize_answer(answer.text) for answer in record.answers}
-        for number, text in enumerate(record.candidates):
-            if candidate is None and normalize_answer(text) in answers:
-                candidate = number
-    elif record.type not in ("yes", "no"):
-        for answer in record.answers:
-            if answer.paragraph is not None and answer.start is not None:
-                end = answer.start + len(answer.text)
-                spans.append(document.span(answer.paragraph, answer.start, end))
-        if not spans:
-            answers = {answer.text for answer in record.answers}
-            for number, text in enumerate(texts):
-                for start, end in find_answers(answers, text, settings.answer_words):
-                    spans.append(document.span(number, start, end))
-    long = record.long_answer
-    return TrueLabels(
-        sorted({span for span in spans if span is not None}),
-        None if long is None else document.span(long, 0, len(texts[long])),
-        {(fact.paragraph, fact.sentence) for fact in record.facts},
-        candidate,
-    )
-
-
-def find_answers(answers: Iterable[str], text: str, most_words: int) -> list[Span]:
-    """Return the distinct character ranges of answers of at most `most_words` words, in text order.
-
-    Words are compared in lower case, by letters and digits only; articles at the beginning are ignored.
-    """
-    ranges = set()
-    for answer in answers:
-        words = re.findall(r"\w+", answer.lower())
-        while words and words[0] in ("a", "an", "the"):
-            words = words[1:]
-        if 0 < len(words) <= most_words:
-            pattern = r"\b" + r"\W+".join(words) + r"\b"
-            ranges |= {match.span() for match in re.finditer(pattern, text.lower())}
-    return sorted(ranges)
-
-
-def choose_window(
-    rows: Sequence[WindowInput], labels: TrueLabels, rng: np.random.Generator
-) -> WindowInput:
-    """Choose a window of a document: with probability 0.5, one with part of the answer, if there is any."""
-    if len(rows) == 1:
-        return rows[0]
-    spans = labels.spans if labels.long is None else [*labels.spans, labels.long]
-    if spans:
-        answered = [row for row in rows if any(map(row.contains, spans))]
-    else:
-        answered = [
-            row for row in rows if not labels.facts.isdisjoint(row.anchor_names)
-        ]
-    if answered and rng.random() < 0.5:
-        rows = answered
-    return rows[int(rng.integers(len(rows)))]
-
-
-def window_labels(
-    rows: Sequence[tuple[WindowInput, Document, TrueLabels]],
-    settings: LongAnswersSettings,
-) -> Batch:
-    """Return the labels of windows: `spans` and `long_spans` (B, S, 2), `types` and `candidates` (B,),
-    `facts` (B, A).
-
-    -1 means missing: no further span, an unknown type, or an anchor that does not exist. A window without an
-    answer has the span of [CLS].
-    """
-    spans: list[list[int]] = []
-    longs: list[list[int]] = []
-    types, candidates, facts = [], [], []
-    for row, document, labels in rows:
-        long = [] if labels.long is None else [labels.long]
-        for every, known in ((spans, labels.spans), (longs, long)):
-            inside = [span for span in known if row.contains(span)]
-            numbers = [token + row.shift for span in inside for token in span]
-            every.append(numbers or [0, 0])
-        kind = document.record.type
-        if long and not row.contains(long[0]):
-            kind = "null"
-        types.append(settings.types.index(kind) if kind in settings.types else -1)
-        name = (labels.candidate, 0)
-        is_there = name in row.anchor_names
-        candidates.append(row.anchor_names.index(name) if is_there else -1)  # type: ignore[arg-type]
-        facts.append([int(name in labels.facts) for name in row.anchor_names])
-    return {
-        "spans": pad_numbers(spans).view(len(rows), -1, 2),
-        "long_spans": pad_numbers(longs).view(len(rows), -1, 2),
-        "types": torch.tensor(types),
-        "candidates": torch.tensor(candidates),
-        "facts": pad_numbers(facts),
-    }
-
-
-def span_loss(start: Tensor, end: Tensor, spans: Tensor, allowed: Tensor) -> Tensor:
-    """Return -ln Σ P(start) P(end) over the spans of each row (B, S, 2; -1: none), summed over rows.
-
-    With one span per row, this is the cross-entropy of its start and of its end. With several, any of them
-    may be the correct one (noisy span loss of TriviaQA). `allowed` (B, L) marks tokens at which an answer may
-    begin or end.
-    """
-    start = start.float().masked_fill(~allowed, -torch.inf).log_softmax(-1)
-    end = end.float().masked_fill(~allowed, -torch.inf).log_softmax(-1)
-    first, last = spans.clamp(min=0).unbind(-1)
-    each = start.gather(1, first) + end.gather(1, last)  # (B, S)
-    return -each.masked_fill(spans[..., 0] < 0, -torch.inf).logsumexp(1).sum()
-
-
-class AnswersObjective(RecordsObjective):
-    """The sum of the heads' losses, as a mean over the windows of the global batch.
-
-    A record contributes one window per epoch, drawn with probability 0.5 from those with part of the answer.
-    """
-
-    def __init__(self, task: "QuestionAnswering", world: World) -> None:
-        super().__init__(task, world)
-        self.settings, self.reader = task.settings, task.reader
-
-    def batch(self, step: int, first: int, count: int) -> Batch:
-        """Return windows of records of a training step, in an order drawn per epoch."""
-        start = step * self.config.batch_size + first
-        rows = []
-        for offset, record in enumerate(self.examples(step, first, count)):
-            rng = np.random.default_rng((self.config.seed, 3, start + offset))
-            document = self.reader.tokenize(record)
-            labels = true_labels(document, self.settings)
-            windows = [
-                self.reader.window_input(document, *one)
-                for one in self.reader.windows(document)
-            ]
-            rows.append((choose_window(windows, labels, rng), document, labels))
-        batch = self.reader.collate([row for row, _, _ in rows])
-        return {**batch, **window_labels(rows, self.settings)}
-
-    def part(self, batch: Batch, rows: Tensor) -> Batch:
-        selected = take_rows(batch, rows)
-        if "owners" in selected:
-            tokens = selected["ids"].shape[1]
-            selected["owners"] = selected["owners"][:, :tokens].contiguous()
-        return selected
-
-    def counts(self, batch: Batch) -> dict[str, float]:
-        return {"windows": float(len(batch["ids"]))}
-
-    def loss(
-        self, network: nn.Module, batch: Batch, totals: dict[str, float]
-    ) -> Tensor:
-        """Return the mean of all losses over the global batch, in nats per window."""
-        labels = ("spans", "long_spans", "types", "candidates", "facts")
-        inputs = {name: value for name, value in batch.items() if name not in labels}
-        output: AnswerOutput = network(**inputs)
-        if self.settings.form == "wikihop":
-            assert output.anchors is not None
-            scores = output.anchors.float().masked_fill(
-                batch["anchors"] < 0, -torch.inf
-            )
-            total = F.cross_entropy(
-                scores, batch["candidates"], ignore_index=-1, reduction="sum"
-            )
-            # The unused scores take part, so that every weight has a gradient.
-            return (total + output.spans.sum() * 0) / totals["windows"]
-        # An answer may be in the context, or [CLS], which means no answer.
-        header = batch["header"]
-        positions = torch.arange(batch["ids"].shape[1], device=header.device)
-        end = batch["lengths"].to(header.device)[:, None] - 1
-        context = (positions >= header[:, None]) & (positions < end)
-        allowed = context | (positions == 0)
-        start, end, *long = output.spans.unbind(-1)
-        total = span_loss(start, end, batch["spans"], allowed)
-        if long:
-            total = total + span_loss(long[0], long[1], batch["long_spans"], allowed)
-        if output.types is not None:
-            total = total + F.cross_entropy(
-                output.types.float(), batch["types"], ignore_index=-1, reduction="sum"
-            )
-        if output.anchors is not None:
-            facts = batch["facts"]
-            total = total + F.binary_cross_entropy_with_logits(
-                output.anchors.float(),
-                facts.clamp(min=0).float(),
-                weight=(facts >= 0).float(),
-                reduction="sum",
-            )
-        return total / totals["windows"]
-
-    def metrics(self, network: Any) -> dict[str, float]:
-        rank, size = self.world.rank, self.world.size
-        batch_size = min(64, self.config.batch_size)
-        records, device = self.valid[rank::size], self.world.device
-        lines = [*predict_answers(network, records, self.reader, device, batch_size)]
-        predictions = {
-            line["id"]: line for part in self.world.gather(lines) for line in part
-        }
-        pairs = [(record, predictions[record.id]) for record in self.valid]
-        return official_metrics(self.settings.form, pairs)
-
-
-class Answer(Prediction):
-    """A line of a file of predictions; keys not used by the record's form are omitted."""
-
-    answer: str
-    paragraph: int | None = None
-    start: int | None = None
-    score: float | None = None
-    type: str | None = None
-    facts: tuple[tuple[int, int], ...] = ()
-    long_answer: int | None = None
-    long_score: float | None = None
-
-
-class QuestionAnswering(TextTask):
-    """Predicts an answer to each question, its position in the source, and other outputs of the form."""
-
-    kind = "qa"
-    section: AnswersTaskConfig
-    record_type = QuestionRecord
-    prediction_type = Answer
-    settings_type = LongAnswersSettings
-    objective_type = AnswersObjective
-
-    @property
-    def settings(self) -> LongAnswersSettings:
-        keys = {*LongAnswersSettings.model_fields}
-        return LongAnswersSettings(**self.section.model_dump(include=keys))
-
-    @property
-    def reader(self) -> AnswerReader:
-        """Converter of records to inputs of the network."""
-        return AnswerReader(
-            self.tokenizer, self.settings, self.encoder.num_global_tokens
-        )
-
-    def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "settings": self.settings.as_json()}
-
-    def check(self) -> None:
-        super().check()
-        self.reader.check_room(self.records, self.files["train"])
-        self.reader.check_room(self.watched, self.files["valid"])
-
-    def describe(self, network: nn.Module) -> str:
-        return f"{len(self.records):,} questions of form {self.section.form}"
-
-    def convert(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Convert a row of HotpotQA or TriviaQA, by the section's `form`."""
-        return public_record(self.section.form, row)
-
-    def generate(self, generated: GeneratedConfig, split: str) -> Lines:
-        """Generate documents with facts on several names; the question is one of the names."""
-        return generate_questions(generated, split, self.section.form)
-
-    def read(self, path: Path) -> Iterator[Record]:
-        """Read records, or, if `public` is set, the records of the data set's own file."""
-        if self.section.public:
-            return read_public(self.section.form, path)
-        return super().read(path)
-
-    def missing(self, record: QuestionRecord) -> str | None:
-        form = self.section.form
-        may_lack = form == "natural_questions" or record.type in ("yes", "no")
-        if not record.answers and not may_lack:
-            return "answer"
-        if form == "wikihop" and len(record.candidates) < 2:
-            return "two candidates to choose from"
-        return None
-
-    def predictions(
-        self, model: Any, records: Any, source: Path, device: Any, batch_size: int
-    ) -> Lines:
-        """Yield each record's answer; records without room for their paragraphs raise an error in advance."""
-        extra = model.config.num_global_tokens
-        reader = AnswerReader(model.tokenizer, model.settings, extra)
-        reader.check_room(records, source)
-        yield from predict_answers(model.network, records, reader, device, batch_size)
-
-    def metrics(
-        self, records: Sequence[QuestionRecord], predictions: Sequence[Answer]
-    ) -> Metrics:
-        """Return the official metrics of the data set of the section's `form`."""
-        lines = [prediction.model_dump() for prediction in predictions]
-        pairs = list(zip(records, lines, strict=True))
-        return official_metrics(self.section.form, pairs)
+def evaluate(
+    section: AnswersTaskConfig, paths: TextPaths, path: Path, predictions: Path
+) -> dict[str, Any]:
+    """Return the official metrics of the data set of the section's `form`."""
+    records = read_complete(section, path)
+    lines = read_predictions(predictions, "answer", records)
+    return official_metrics(section.form, list(zip(records, lines, strict=True)))

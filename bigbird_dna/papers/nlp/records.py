@@ -4,7 +4,7 @@ The content of records is declared here. Errors name file and line. Files may be
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -15,9 +15,10 @@ from bigbird_dna.disk.compression import open_bytes
 from bigbird_dna.errors import DataError, error_text, first_fault, meant, shortened
 
 R = TypeVar("R", bound="Record")
+AnswerType = Literal["null", "yes", "no", "short", "long", "span"]
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
     """Base model that rejects undeclared keys, values of other types, infinity and NaN."""
 
     model_config = ConfigDict(
@@ -25,7 +26,7 @@ class _Strict(BaseModel):
     )
 
 
-class Record(_Strict):
+class Record(Strict):
     """A line of a file of records.
 
     `id` identifies the record in predictions; the default is the line number.
@@ -33,55 +34,41 @@ class Record(_Strict):
 
     id: str = ""
 
-    @property
-    def texts(self) -> list[str]:
-        """Texts from which a tokenizer may be trained."""
-        return []
-
-
-class Prediction(Record):
-    """A line of a file of predictions."""
-
-    id: str = Field(min_length=1)
-
 
 class TextRecord(Record):
     """A document for pretraining."""
 
     text: str = Field(min_length=1)
 
-    @property
-    def texts(self) -> list[str]:
-        return [self.text]
-
 
 class ClassificationRecord(Record):
-    """A document, or a pair of sentences, with its class or score.
-
-    `label` is the name of a class; `score` is a number to predict (STS-B). Records for prediction may have
-    neither.
-    """
+    """A document, or a pair of sentences, with the name of its class or a score to predict (STS-B)."""
 
     text: str = Field(min_length=1)
-    pair: str | None = Field(
-        default=None, description="second sentence, for tasks on pairs"
-    )
+    pair: str | None = None
     label: str | None = None
     score: float | None = None
 
-    @property
-    def texts(self) -> list[str]:
-        return [self.text] if self.pair is None else [self.text, self.pair]
+
+class SummaryRecord(Record):
+    """A document and its summary; records for prediction may have no summary."""
+
+    document: str = Field(min_length=1)
+    summary: str | None = None
 
 
-class Paragraph(_Strict):
+class Paragraph(Strict):
     """A paragraph of a question's context, divided into sentences."""
 
     title: str = ""
     sentences: tuple[str, ...] = Field(min_length=1)
 
+    @property
+    def text(self) -> str:
+        return "".join(self.sentences)
 
-class TrueAnswer(_Strict):
+
+class TrueAnswer(Strict):
     """An answer and its position in the context.
 
     `start` is the offset of its first character in the concatenated sentences of the paragraph; None if the
@@ -93,19 +80,19 @@ class TrueAnswer(_Strict):
     start: int | None = Field(default=None, ge=0)
 
 
-class Fact(_Strict):
+class Fact(Strict):
     """A sentence that supports the answer; numbers of paragraph and sentence start at 0."""
 
     paragraph: int = Field(ge=0)
     sentence: int = Field(ge=0)
 
 
-class Annotation(_Strict):
+class Annotation(Strict):
     """Result of one of several annotators (Natural Questions); empty: there is no answer."""
 
     answers: tuple[TrueAnswer, ...] = ()
     long_answer: int | None = Field(default=None, ge=0)
-    type: Literal["null", "yes", "no", "short", "long"] | None = None
+    type: AnswerType | None = None
 
 
 class QuestionRecord(Record):
@@ -121,71 +108,40 @@ class QuestionRecord(Record):
     paragraphs: tuple[Paragraph, ...] = Field(min_length=1)
     answers: tuple[TrueAnswer, ...] = ()
     facts: tuple[Fact, ...] = ()
-    facts_elsewhere: int = Field(
-        default=0,
-        ge=0,
-        description="number of supporting facts missing in the paragraphs",
-    )
+    facts_elsewhere: int = Field(default=0, ge=0)
     candidates: tuple[str, ...] = ()
-    long_answer: int | None = Field(
-        default=None, ge=0, description="number of its paragraph"
-    )
-    type: Literal["null", "yes", "no", "short", "long", "span"] | None = None
-    annotations: tuple[Annotation, ...] = Field(
-        default=(), description="results of several annotators, for evaluation"
-    )
-
-    @property
-    def paragraph_texts(self) -> list[str]:
-        """The paragraphs, without a separator between sentences."""
-        return ["".join(paragraph.sentences) for paragraph in self.paragraphs]
-
-    @property
-    def texts(self) -> list[str]:
-        return [self.question, *self.paragraph_texts]
+    long_answer: int | None = Field(default=None, ge=0)
+    type: AnswerType | None = None
+    annotations: tuple[Annotation, ...] = ()
 
     @model_validator(mode="after")
     def _check_positions(self) -> "QuestionRecord":
-        texts = self.paragraph_texts
+        count = len(self.paragraphs)
         for answer in self.answers:
-            if answer.paragraph is None:
+            if answer.paragraph is None or answer.start is None:
                 continue
-            if answer.paragraph >= len(texts):
+            if answer.paragraph >= count:
                 raise ValueError(
                     f"answer in paragraph {answer.paragraph}, which does not exist"
                 )
-            if answer.start is not None:
-                text = texts[answer.paragraph]
-                if not text.startswith(answer.text, answer.start):
-                    raise ValueError(
-                        f"the answer {shortened(repr(answer.text))} is not at position {answer.start} of "
-                        f"paragraph {answer.paragraph}"
-                    )
+            text = self.paragraphs[answer.paragraph].text
+            if not text.startswith(answer.text, answer.start):
+                raise ValueError(
+                    f"the answer {shortened(repr(answer.text))} is not at position {answer.start} of "
+                    f"paragraph {answer.paragraph}"
+                )
         for fact in self.facts:
-            if fact.paragraph >= len(texts) or fact.sentence >= len(
+            if fact.paragraph >= count or fact.sentence >= len(
                 self.paragraphs[fact.paragraph].sentences
             ):
                 raise ValueError(
                     f"paragraph {fact.paragraph} has no sentence {fact.sentence}"
                 )
-        if self.long_answer is not None and self.long_answer >= len(texts):
+        if self.long_answer is not None and self.long_answer >= count:
             raise ValueError(
                 f"long answer in paragraph {self.long_answer}, which does not exist"
             )
         return self
-
-
-class SummaryRecord(Record):
-    """A document and its summary; records for prediction may have no summary."""
-
-    document: str = Field(min_length=1)
-    summary: str | None = None
-
-    @property
-    def texts(self) -> list[str]:
-        return (
-            [self.document] if self.summary is None else [self.document, self.summary]
-        )
 
 
 def read_records(path: Path, kind: type[R]) -> Iterator[R]:
@@ -205,7 +161,6 @@ def check_records(
     """
     number = None
     for number, values in rows:
-        where = f"{source}: {unit} {number}"
         try:
             # Via JSON, so that lists become tuples and numbers are treated as in a file.
             record = kind.model_validate_json(json.dumps(values))
@@ -216,14 +171,29 @@ def check_records(
                 reason = f"unknown key {shortened(repr(key))}{similar}"
             elif key:
                 reason = f"{key}: {reason}"
-            raise DataError(f"{where}: {reason}") from None
+            raise DataError(f"{source}: {unit} {number}: {reason}") from None
         yield record if record.id else record.model_copy(update={"id": str(number)})
     if number is None:
         raise DataError(f"{source}: contains no record")
 
 
+def read_labeled(
+    path: Path, kind: type[R], missing: Callable[[R], str | None]
+) -> list[R]:
+    """Return the records of a file; `DataError` for a duplicate, or one of which `missing` names a part."""
+    records: dict[str, R] = {}
+    for record in read_records(path, kind):
+        part = missing(record)
+        if part is not None:
+            raise DataError(f"{path}: record {record.id!r}: {part} is missing")
+        if record.id in records:
+            raise DataError(f"{path}: record {record.id!r} is duplicated")
+        records[record.id] = record
+    return [*records.values()]
+
+
 def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the JSON objects of a file with their line numbers, from 1; `DataError` as in `read_records`."""
+    """Yield the JSON objects of a file with their line numbers, from 1; `DataError` names file and line."""
     with open_bytes(path) as stream:
         for number, line in enumerate(stream, 1):
             if not line.strip():
@@ -252,23 +222,27 @@ def write_objects(path: Path, values: Iterable[dict[str, Any]]) -> int:
     return count
 
 
-def read_predictions(path: Path, kind: type[R], records: Sequence[Record]) -> list[R]:
-    """Read the predictions of a file, in the order of `records`.
+def read_predictions(
+    path: Path, key: str, records: Sequence[Record]
+) -> list[dict[str, Any]]:
+    """Read the predictions of a file, objects with `id` and `key`, in the order of `records`.
 
     `DataError` unless each record has exactly one prediction.
     """
-    predictions: dict[str, R] = {}
-    for prediction in read_records(path, kind):
-        if prediction.id in predictions:
-            raise DataError(f"{path}: record {prediction.id!r} is predicted twice")
-        predictions[prediction.id] = prediction
-    ids = [record.id for record in records]
-    for name in ids:
-        if name not in predictions:
-            raise DataError(f"{path}: no prediction for record {name!r}")
-    if len(predictions) > len(ids):
-        name = min(predictions.keys() - {*ids})
+    predictions: dict[str, dict[str, Any]] = {}
+    for number, values in read_objects(path):
+        for name in ("id", key):
+            if name not in values:
+                raise DataError(f"{path}: line {number}: key {name!r} is missing")
+        if values["id"] in predictions:
+            raise DataError(f"{path}: record {values['id']!r} is predicted twice")
+        predictions[values["id"]] = values
+    for record in records:
+        if record.id not in predictions:
+            raise DataError(f"{path}: no prediction for record {record.id!r}")
+    if len(predictions) > len(records):
+        name = min(predictions.keys() - {record.id for record in records})
         raise DataError(
             f"{path}: predicts record {name!r}, which is not in the records"
         )
-    return [predictions[name] for name in ids]
+    return [predictions[record.id] for record in records]
