@@ -94,7 +94,7 @@ def import_hf(
         Path,
         typer.Argument(
             metavar="DIRECTORY",
-            help="Checkpoint directory of a HuggingFace BigBird or ModernBERT model.",
+            help="Checkpoint directory of a HuggingFace BigBird, RoBERTa or ModernBERT model.",
         ),
     ],
     output: Annotated[

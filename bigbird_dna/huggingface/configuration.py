@@ -14,7 +14,7 @@ from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.errors import ModelError, first_fault, shortened
 
 Compatibility = Literal["huggingface", "none"]
-MODEL_TYPE, MODERN_TYPE = "big_bird", "modernbert"
+MODEL_TYPE, MODERN_TYPE, ROBERTA_TYPE = "big_bird", "modernbert", "roberta"
 PACKAGE_KEY = "bigbird_dna"  # key of an exported config.json: the model's own settings
 
 Fields = tuple[tuple[str, str, Any], ...]
@@ -75,10 +75,22 @@ def encoder_config(
     """
     if values.get("model_type") == MODERN_TYPE:
         return _modern_config(values, source)
+    if values.get("model_type") == ROBERTA_TYPE:
+        # A BigBird up to its few positions, where HuggingFace's BigBird attends to all tokens.
+        try:
+            unused = int(values.get("pad_token_id", 1)) + 1
+            positions = int(values.get("max_position_embeddings", 514)) - unused
+        except (TypeError, ValueError):
+            raise ModelError(
+                f"{source}: pad_token_id and max_position_embeddings must be numbers"
+            ) from None
+        changes = {"max_position_embeddings": positions, "type_vocab_size": 2}
+        values = {**values, **changes, "model_type": MODEL_TYPE}
     if values.get("model_type") != MODEL_TYPE:
         model_type = _quoted(values.get("model_type"))
         raise ModelError(
-            f"{source}: model_type {model_type}, expected {MODEL_TYPE!r} or {MODERN_TYPE!r}"
+            f"{source}: model_type {model_type}, expected {MODEL_TYPE!r}, {ROBERTA_TYPE!r} or "
+            f"{MODERN_TYPE!r}"
         )
     for key in ("is_decoder", "add_cross_attention"):
         if values.get(key):

@@ -1,4 +1,4 @@
-"""Import HuggingFace BigBird and ModernBERT checkpoints as models, and export models as BigBird checkpoints.
+"""Import HuggingFace BigBird, RoBERTa and ModernBERT checkpoints as models, and export models as BigBird checkpoints.
 
 No code of a checkpoint is ever executed: `auto_map` is ignored, and pickles are read with `weights_only`.
 """
@@ -109,6 +109,11 @@ _MODERN_TOKENS = {
     "masked_tokens.norm": "head.norm",
     "masked_tokens": "decoder",
 }
+_ROBERTA_TOKENS = {
+    "masked_tokens.dense": "lm_head.dense",
+    "masked_tokens.norm": "lm_head.layer_norm",
+    "masked_tokens": "lm_head",
+}
 ARCHITECTURES = {
     architecture.name: architecture
     for architecture in (
@@ -123,6 +128,7 @@ ARCHITECTURES = {
             "ModernBertForMaskedLM", "pretraining", _MODERN_TOKENS, "model.", MODERN
         ),
         Architecture("ModernBertModel", "encoder", {}, "", MODERN),
+        Architecture("RobertaForMaskedLM", "pretraining", _ROBERTA_TOKENS, "roberta."),
     )
 }
 
@@ -131,6 +137,8 @@ TIED = (
     ("bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"),
     ("cls.predictions.bias", "cls.predictions.decoder.bias"),
     ("model.embeddings.tok_embeddings.weight", "decoder.weight"),
+    ("roberta.embeddings.word_embeddings.weight", "lm_head.decoder.weight"),
+    ("lm_head.bias", "lm_head.decoder.bias"),
 )
 
 
@@ -187,6 +195,15 @@ def import_huggingface(
                 raise ModelError(
                     f"{directory}: {second!r} differs from {first!r}: untied weights are not supported"
                 )
+    if name == "RobertaForMaskedLM":
+        # The first rows of the position table have no token, and both sentences have the only token type.
+        for kind, rows in (
+            ("position", slice(-config.max_length, None)),
+            ("token_type", [0, 0]),
+        ):
+            table = f"roberta.embeddings.{kind}_embeddings.weight"
+            if table in tensors:
+                tensors[table] = tensors[table][rows]
     settings = _settings(architecture, values, loaded_tokenizer, tensors, path)
 
     network = build_without_values(directory, lambda: build_network(config, settings))

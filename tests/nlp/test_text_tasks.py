@@ -63,6 +63,11 @@ def test_classification_from_records_to_metrics(
         sorted(f"{one} {other}" for one in SPEAKERS for other in PLACES)
     )
     assert json.loads((home / "model/metrics.json").read_text())["eval_loss"] > 0
+    # A prediction does not depend on the records beside it.
+    one = write_lines(tmp_path / "one.jsonl", read_lines(home / "data/test.jsonl")[2])
+    options = ("--records", one, "-o", tmp_path / "out.jsonl")
+    done(run, config, "far", "predict", more=options)
+    assert read_lines(tmp_path / "out.jsonl") == predicted[2:3]
 
 
 @pytest.mark.parametrize("task", [FAR, QUESTIONS, SUMMARIES], ids=["far", "qa", "sum"])
@@ -153,12 +158,12 @@ def test_pairs_are_truncated_at_the_longer_text_and_have_two_segments(
     def lengths(a: int, b: int, length: int) -> tuple[int, int]:
         # Commas are a token each.
         record = ClassificationRecord(text="," * a, pair="," * b)
-        inputs = classification.encode(tokenizer, [record], length)
-        ids, segments = inputs["input_ids"][0], inputs["token_type_ids"][0]
-        first = int((segments == 0).sum())
+        (inputs,) = classification.encode(tokenizer, [record], length)
+        ids, segments = inputs["input_ids"], inputs["token_type_ids"]
+        first = segments.count(0)
         assert ids[0] == text_tokenizer.cls_id and len(ids) <= length
         assert ids[-1] == ids[first - 1] == text_tokenizer.sep_id
-        assert segments.tolist() == [0] * first + [1] * (len(ids) - first)
+        assert segments == [0] * first + [1] * (len(ids) - first)
         return first - 2, len(ids) - first - 1
 
     assert lengths(3, 4, 20) == (3, 4)

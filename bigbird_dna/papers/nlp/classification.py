@@ -10,12 +10,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.special import softmax
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from torch import Tensor
 from torch.nn import functional as F
 
 from bigbird_dna.errors import DataError, ModelError
+from bigbird_dna.model.batching import run_rows
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.settings import ClassificationSettings
@@ -103,9 +106,9 @@ def read_complete(
 
 def encode(
     tokenizer: Any, records: Sequence[ClassificationRecord], length: int
-) -> dict[str, Tensor]:
-    """Return padded inputs of at most `length` tokens; of a pair, the longer text is truncated first."""
-    encoded = [
+) -> list[Any]:
+    """Return inputs of at most `length` tokens; of a pair, the longer text is truncated first."""
+    return [
         tokenizer(
             record.text,
             record.pair,
@@ -115,7 +118,6 @@ def encode(
         )
         for record in records
     ]
-    return dict(tokenizer.pad(encoded, return_tensors="pt"))
 
 
 def train(
@@ -140,7 +142,8 @@ def train(
             targets = torch.tensor([labels.index(str(r.label)) for r in records])
         else:
             targets = torch.tensor([r.score for r in records])
-        return {**encode(tokenizer, records, section.length), "labels": targets}
+        inputs = encode(tokenizer, records, section.length)
+        return {**tokenizer.pad(inputs, return_tensors="pt"), "labels": targets}
 
     settings = ClassificationSettings(
         outputs=len(labels) or 1, labels=tuple(labels), pooling="cls", head="linear"
@@ -177,25 +180,36 @@ def predict(
     network = model.network.to(device)
     length = min(section.length, model.config.max_length)
     records = [*read_records(path, ClassificationRecord)]
-    for first in range(0, len(records), batch_size):
-        batch = records[first : first + batch_size]
-        inputs = encode(tokenizer, batch, length)
-        lengths = inputs["attention_mask"].sum(1)
-        with torch.inference_mode():
-            ids = inputs["input_ids"].to(device)
-            logits = network(ids, lengths, inputs["token_type_ids"].to(device))
-        probs = logits.double().softmax(-1).cpu()
-        for record, scores, row in zip(
-            batch, logits.tolist(), probs.tolist(), strict=True
-        ):
-            if settings.labels:
-                yield {
-                    "id": record.id,
-                    "label": settings.labels[int(np.argmax(row))],
-                    "probabilities": dict(zip(settings.labels, row, strict=True)),
-                }
-            else:
-                yield {"id": record.id, "score": scores[0]}
+    inputs = encode(tokenizer, records, length)
+
+    def run(ids: Tensor, lengths: Tensor, chosen: NDArray[np.intp]) -> Tensor:
+        types = torch.zeros_like(ids)
+        for row, number in enumerate(chosen):
+            segments = inputs[number]["token_type_ids"]
+            types[row, : len(segments)] = torch.tensor(segments)
+        return network(ids, lengths, types)  # type: ignore[no-any-return]
+
+    logits = run_rows(
+        network,
+        [np.array(row["input_ids"]) for row in inputs],
+        run,
+        pad_id=tokenizer.pad_token_id,
+        batch_size=batch_size,
+        device=device,
+        empty=(1,),
+    )
+    for record, scores in zip(records, logits.astype(np.float64), strict=True):
+        if settings.labels:
+            probs = softmax(scores)
+            yield {
+                "id": record.id,
+                "label": settings.labels[int(probs.argmax())],
+                "probabilities": dict(
+                    zip(settings.labels, probs.tolist(), strict=True)
+                ),
+            }
+        else:
+            yield {"id": record.id, "score": float(scores[0])}
 
 
 def evaluate(

@@ -11,7 +11,6 @@ from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import ConfigError, DataError, error_text, one_of
 from bigbird_dna.papers.nlp.config import (
     SPLITS,
-    AnswerForm,
     DataConfig,
     GeneratedConfig,
     HubConfig,
@@ -168,22 +167,19 @@ CHAINS = 4
 PARAGRAPH_SENTENCES = 6
 
 
-def generate_questions(
-    generated: GeneratedConfig, split: str, form: AnswerForm
-) -> Iterator[Values]:
-    """Yield the records of a split, determined by the arguments.
+def generate_questions(generated: GeneratedConfig, split: str) -> Iterator[Values]:
+    """Yield the records of a split, with the answers of all forms, determined by `generated.seed` and `split`.
 
     Questions are names. Facts are sentences `name is value.`, none of them in the first third, for several
     names, at random positions in each document. The answer is the value of the name, and its sentence is the
-    supporting fact. With Natural Questions, one question in four is a name without a fact. Training documents
-    have between a third of the words and all of them: shorter ones are learned faster.
+    supporting fact. Training documents have between a third of the words and all of them: shorter ones are
+    learned faster.
     """
     rng = _rng(generated, split)
     for _ in range(getattr(generated, split)):
         words = generated.words
         if split == "train":
-            words = int(rng.integers(max(words // 3, 1), words + 1))
-        unanswered = form == "natural_questions" and rng.random() < 0.25
+            words = int(rng.integers(words // 3, words + 1))
         names = [NAMES[number] for number in rng.permutation(len(NAMES))]
         values = [VALUES[number] for number in rng.permutation(len(VALUES))[:CHAINS]]
         count = max(words // 3, 2 * CHAINS)  # sentences of three words each
@@ -196,30 +192,20 @@ def generate_questions(
             sentences[slot] = f"{name} is {value}."
         paragraphs = []
         for first in range(0, count, PARAGRAPH_SENTENCES):
-            start, *rest = sentences[first : first + PARAGRAPH_SENTENCES]
-            paragraphs.append({"sentences": [start, *(f" {text}" for text in rest)]})
-        record: Values = {
-            "question": names[2 * CHAINS] if unanswered else names[0],
-            "paragraphs": paragraphs,
-        }
+            head, *rest = sentences[first : first + PARAGRAPH_SENTENCES]
+            paragraphs.append({"sentences": [head, *(f" {text}" for text in rest)]})
         paragraph, sentence = divmod(slots[0], PARAGRAPH_SENTENCES)
         before = "".join(paragraphs[paragraph]["sentences"][: sentence + 1])
-        answer: Values = {"text": values[0]}
-        if form not in ("triviaqa", "wikihop"):
-            answer["paragraph"] = paragraph
-            answer["start"] = len(before) - 1 - len(values[0])
-        if unanswered:
-            record["type"] = "null"
-        else:
-            record["answers"] = [answer]
-            if form == "hotpotqa":
-                record["type"] = "span"
-                record["facts"] = [{"paragraph": paragraph, "sentence": sentence}]
-            if form == "natural_questions":
-                record |= {"type": "short", "long_answer": paragraph}
-            if form == "wikihop":
-                record["candidates"] = sorted(values)
-        yield record
+        start = len(before) - 1 - len(values[0])
+        yield {
+            "question": names[0],
+            "paragraphs": paragraphs,
+            "answers": [{"text": values[0], "paragraph": paragraph, "start": start}],
+            "facts": [{"paragraph": paragraph, "sentence": sentence}],
+            "type": "span",
+            "long_answer": paragraph,
+            "candidates": sorted(values),
+        }
 
 
 MARK = "remember"
@@ -252,10 +238,6 @@ def generate_facts(generated: GeneratedConfig, split: str) -> Iterator[Values]:
     can predict the attributes, which are half of the summary's words, and one in sixteen values.
     """
     before = generated.words - 3 * len(FACTS)
-    if before < 1:
-        raise ConfigError(
-            f"data.generated.words {generated.words}: must be above {3 * len(FACTS)}, the words of the facts"
-        )
     rng = _rng(generated, split)
     attributes = sorted(FACTS)
     for _ in range(getattr(generated, split)):

@@ -13,6 +13,7 @@ from transformers import DataCollatorForLanguageModeling
 
 from bigbird_dna.baselines.ngram import KneserNey
 from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import reading
 from bigbird_dna.errors import DataError
 from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.heads import PretrainingNetwork
@@ -89,9 +90,8 @@ def read_inputs(
         names = ("input_ids", "attention_mask", "special_tokens_mask")
         return {name: encoded[name] for name in names}
 
-    for _ in read_records(path, TextRecord):  # checks the records
-        pass
-    documents = Dataset.from_json(str(path), cache_dir=str(cache))
+    with reading(path, "not readable as records", Exception):
+        documents = Dataset.from_json(str(path), cache_dir=str(cache))
     columns = documents.column_names
     return documents.map(tokenize, batched=True, remove_columns=columns)
 

@@ -8,9 +8,8 @@ G extra globals, D hidden width, S spans, A anchors (sentences or candidates tha
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -28,7 +27,6 @@ from bigbird_dna.model.settings import OtherSettings, Task, register_settings
 from bigbird_dna.papers.nlp.config import (
     AnswerForm,
     AnswersTaskConfig,
-    GeneratedConfig,
     TextPaths,
 )
 from bigbird_dna.papers.nlp.data import generate_questions, write_splits
@@ -189,22 +187,21 @@ class AnswerNetwork(QuestionAnswerer):
         return total
 
 
-@dataclass(eq=False)
-class Window:
-    """Input of the network: a header, a part of the context, and [SEP]."""
+class Window(NamedTuple):
+    """Input of the network: a header, n tokens of the context, and [SEP]."""
 
     ids: list[int]
     header: int  # tokens of [CLS], the question, the candidates, and a [SEP] after each
-    paragraph: NDArray[np.int64]  # (n,) of the context's tokens
+    paragraph: NDArray[np.int64]  # (n,)
     sentence: NDArray[np.int64]  # (n,) number within the paragraph, or `TITLE`
     start: NDArray[np.int64]  # (n,) characters in the paragraph, without space before
     end: NDArray[np.int64]  # (n,)
     word: NDArray[np.int64]  # (n,) number of its word in the context
-    anchors: list[int] = field(default_factory=list)  # among extra globals and tokens
-    names: list[Span] = field(default_factory=list)  # paragraph, sentence; candidate, 0
-    global_ids: list[int] = field(default_factory=list)
-    global_kinds: list[int] = field(default_factory=list)
-    owners: list[int] = field(default_factory=list)
+    anchors: list[int]  # among extra globals and tokens
+    names: list[Span]  # of the anchors: paragraph, sentence; candidate, 0
+    global_ids: list[int]
+    global_kinds: list[int]
+    owners: list[int]
 
     def span(self, paragraph: int, start: int, end: int) -> Span | None:
         """Return the tokens of characters of a paragraph, if all of them are in the window."""
@@ -233,24 +230,28 @@ def make_windows(
     are predicted, each of its sentences; parts beyond the number `extra` have none. `DataError` if question
     and candidates leave too few tokens.
     """
-    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
 
-    def encode(text: str, most: int) -> list[int]:
+    def encode(text: str) -> list[int]:
         # A text begins with a word: tokenizers that depend on the space before it get one.
         ids: list[int] = tokenizer(f" {text}", add_special_tokens=False)["input_ids"]
-        return ids[:most]
+        return ids
 
-    ids = [cls, *encode(record.question, section.question_tokens), sep]
-    # Of each part: kind, first token, end, token of an embedding, name of an anchor.
-    parts: list[tuple[int, int, int, int, Span | None]] = []
-    for position, token in enumerate(ids[:-1]):
-        kind = QUESTION if position else CLS
-        parts.append((kind, position, position + 1, token, None))
+    sep = tokenizer.sep_token_id
+    asked = encode(record.question)[: section.question_tokens]
+    global_ids = [tokenizer.cls_token_id, *asked]
+    ids = [*global_ids, sep]
+    kinds = [CLS] + [QUESTION] * len(asked)
+    owners = [*range(len(kinds)), NONE]
+    firsts, names = [], []
     candidates = record.candidates if section.form == "wikihop" else ()
     for number, candidate in enumerate(candidates):
-        first = len(ids)
-        ids += [*encode(candidate, CANDIDATE_TOKENS), sep]
-        parts.append((CANDIDATE, first, len(ids), NONE, (number, 0)))
+        firsts.append(len(kinds) if extra else len(ids))
+        names.append((number, 0))
+        tokens = [*encode(candidate)[:CANDIDATE_TOKENS], sep]
+        ids += tokens
+        owners += [len(kinds)] * len(tokens)
+        kinds.append(CANDIDATE)
+        global_ids.append(NONE)
     header = len(ids)
     room = section.length - header - 1
     if room < LEAST_CONTEXT:
@@ -260,21 +261,18 @@ def make_windows(
         )
 
     # The context as one text, and of each character its paragraph, sentence and position in the paragraph.
-    texts, rows = [], []
+    texts, parts, positions = [], [], []
     for number, paragraph in enumerate(record.paragraphs):
-        before = 0
-        for index, text in [(TITLE, f" {paragraph.title}"), (TITLE, " ")]:
+        title = f" {paragraph.title} "
+        before = -len(title)
+        for index, text in [(TITLE, title), *enumerate(paragraph.sentences)]:
             texts.append(text)
-            rows.append((number, index, 0, len(text)))
-        for index, text in enumerate(paragraph.sentences):
-            texts.append(text)
-            rows.append((number, index, before, len(text)))
+            parts.append((number, index))
+            positions.append(np.arange(before, before + len(text)))
             before += len(text)
-    columns = np.array(rows, np.int64)
-    sizes = columns[:, 3]
-    number_of, sentence_of, before_of = np.repeat(columns[:, :3], sizes, axis=0).T
-    inner = np.arange(sizes.sum()) - np.repeat(sizes.cumsum() - sizes, sizes)
-    position_of = before_of + inner
+    part_of = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
+    paragraph_of, sentence_of = np.array(parts)[part_of].T
+    position_of = np.concatenate(positions)
     context = "".join(texts)
     visible = np.array([not letter.isspace() for letter in context])
     word_of = (visible & ~np.roll(visible, 1)).cumsum()
@@ -292,43 +290,43 @@ def make_windows(
     for tokens, offsets in zip(
         encoded["input_ids"], encoded["offset_mapping"], strict=True
     ):
-        spans = np.array(offsets, np.int64).reshape(-1, 2)
-        blank = [len(context[a:b]) - len(context[a:b].lstrip()) for a, b in offsets]
-        start, end = spans[:, 0] + blank, spans[:, 1]
-        used = start < end
-        start, end = start[used], end[used]
+        rows = []
+        for token, (start, end) in zip(tokens, offsets, strict=True):
+            start = end - len(context[start:end].lstrip())
+            if start < end:
+                rows.append((token, start, end))
+        used, start, end = np.array(rows, np.int64).reshape(-1, 3).T
+        paragraph, sentence = paragraph_of[start], sentence_of[start]
+        # Units that have a global: each paragraph, with its title, and each sentence.
+        titles = np.full_like(sentence, TITLE)
+        keys = [paragraph, sentence if section.form == "hotpotqa" else titles]
+        both = np.concatenate([np.stack(keys, 1), np.stack([paragraph, titles], 1)])
+        units, unit_of = np.unique(both, axis=0, return_inverse=True)
+        unit_of = unit_of.ravel()[: len(used)]
+        slots, places, anchors = [*kinds], [*firsts], [*names]
+        for number, (of_paragraph, of_sentence) in enumerate(units.tolist()):
+            if of_sentence != TITLE:
+                first = header + int(np.argmax(unit_of == number))
+                places.append(len(slots) if extra else first)
+                anchors.append((of_paragraph, of_sentence))
+            slots.append(PARAGRAPH if of_sentence == TITLE else SENTENCE)
+        if extra:
+            places = [place for place in places if place < extra]
+        owned = [*owners, *(unit_of + len(kinds)).tolist(), NONE]
         window = Window(
-            [*ids, *np.array(tokens, np.int64)[used].tolist(), sep],
+            [*ids, *used.tolist(), sep],
             header,
-            number_of[start],
-            sentence_of[start],
+            paragraph,
+            sentence,
             position_of[start],
             position_of[end - 1] + 1,
             word_of[start],
+            places,
+            anchors[: len(places)],
+            (global_ids + [NONE] * extra)[:extra],
+            (slots + [UNUSED] * extra)[:extra],
+            [slot if slot < extra else NONE for slot in owned],
         )
-        inside = list(parts)
-        for number in np.unique(window.paragraph).tolist():
-            at = header + np.flatnonzero(window.paragraph == number)
-            inside.append((PARAGRAPH, int(at[0]), int(at[-1]) + 1, NONE, None))
-            sentences = window.sentence[at - header]
-            if section.form == "hotpotqa":
-                for index in np.unique(sentences[sentences != TITLE]).tolist():
-                    some = at[sentences == index]
-                    name = (number, index)
-                    bounds = int(some[0]), int(some[-1]) + 1
-                    inside.append((SENTENCE, *bounds, NONE, name))
-        window.owners = [NONE] * len(window.ids)
-        window.global_ids = [NONE] * extra
-        window.global_kinds = [UNUSED] * extra
-        for slot, (kind, first, last, token, anchor) in enumerate(inside):
-            if extra:
-                if slot >= extra:
-                    break
-                window.global_ids[slot], window.global_kinds[slot] = token, kind
-                window.owners[first:last] = [slot] * (last - first)
-            if anchor is not None:
-                window.anchors.append(slot if extra else first)
-                window.names.append(anchor)
         windows.append(window)
     return windows
 
@@ -355,9 +353,10 @@ def collate(
         "owners": pad([window.owners for window in windows]),
     }
     if labels is not None:
+        count = len(labels)
         batch["labels"] = {
-            "spans": pad([row["spans"] for row in labels]).unflatten(1, (-1, 2)),
-            "long_spans": pad([row["long"] for row in labels]).unflatten(1, (-1, 2)),
+            "spans": pad([row["spans"] for row in labels]).view(count, -1, 2),
+            "long_spans": pad([row["long"] for row in labels]).view(count, -1, 2),
             "types": torch.tensor([row["type"] for row in labels]),
             "candidates": torch.tensor([row["candidate"] for row in labels]),
             "facts": pad([row["facts"] for row in labels]),
@@ -417,15 +416,12 @@ def window_labels(
 def prepare(section: AnswersTaskConfig, directory: Path) -> None:
     """Write the records of the three splits."""
 
-    def generate(generated: GeneratedConfig, split: str) -> Iterator[dict[str, Any]]:
-        return generate_questions(generated, split, section.form)
-
     write_splits(
         section.data,
         directory,
         QuestionRecord,
         lambda row: public_record(section.form, row),
-        generate,
+        generate_questions,
         (lambda path: read_public(section.form, path)) if section.public else None,
     )
 

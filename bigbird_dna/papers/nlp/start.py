@@ -1,18 +1,14 @@
 """Initial state of a training on text: a model directory, a HuggingFace checkpoint, or random weights.
 
-RoBERTa is the initial checkpoint of the paper (App. E.1); it is converted to a BigBird checkpoint. Its
-position table begins with two unused rows (`padding_idx` + 1); the following rows are repeated up to the
-required number of positions (like Longformer, Beltagy et al. 2020, section 5). Its single token type is used
-for both sentences. Special tokens keep their ids, with RoBERTa's names (`<s>`, `</s>`, `<mask>`).
+RoBERTa is the initial checkpoint of the paper (App. E.1). Its position table is repeated up to the required
+number of positions (like Longformer, Beltagy et al. 2020, section 5).
 """
 
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from bigbird_dna.config.network import EncoderConfig
@@ -24,7 +20,6 @@ from bigbird_dna.huggingface.exchange import import_huggingface
 from bigbird_dna.model.directory import (
     encoder_for,
     extend_positions,
-    extended_table,
     load,
 )
 from bigbird_dna.model.encoder import Encoder
@@ -33,13 +28,6 @@ from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.text import JsonTokenizer
 from bigbird_dna.training.initialization import FREE
 
-# Replaced in this order, names of RoBERTa's tensors become those of BigBird.
-_RENAMED = (
-    ("roberta.", "bert."),
-    ("lm_head.dense.", "cls.predictions.transform.dense."),
-    ("lm_head.layer_norm.", "cls.predictions.transform.LayerNorm."),
-    ("lm_head.", "cls.predictions."),
-)
 # Keys in which a configuration may differ from the initial model.
 FREE_KEYS = {
     *FREE,
@@ -91,20 +79,12 @@ def make_start(section: TextTaskConfig, texts: Iterable[str]) -> Start:
         tokenizer = train_tokenizer(texts, section.start.vocabulary)
         return Start(encoder_for(encoder, tokenizer), tokenizer, {})
     directory = Path(section.start.model)
-    kind = read_mapping(directory / "config.json").get("model_type", "bigbird_dna")
+    is_ours = "format" in read_mapping(directory / "config.json")
     with scratch_directory() as scratch:
-        if kind == "bigbird_dna":
+        if is_ours:
             model = load(directory)
-        elif kind in ("roberta", "big_bird"):
-            checkpoint = directory
-            if kind == "roberta":
-                checkpoint = scratch / "bigbird"
-                write_bigbird(directory, checkpoint, encoder.max_length)
-            model = import_huggingface(checkpoint, scratch / "model", "none")
         else:
-            raise ModelError(
-                f"{directory}: model_type {str(kind)!r:.80}: must be 'roberta' or 'big_bird'"
-            )
+            model = import_huggingface(directory, scratch / "model", "none")
         sha256 = model.sha256  # of a file that may be in `scratch`
     network = next(m for m in model.network.modules() if isinstance(m, Encoder))
     changes = encoder.model_dump(include=encoder.model_fields_set)
@@ -132,66 +112,6 @@ def check_positions(lengths: dict[str, int], positions: int) -> None:
             raise ConfigError(
                 f"{key} {tokens}: must be at most encoder.max_length {positions}"
             )
-
-
-def load_checkpoint(model_class: Any, directory: Path) -> Any:
-    """Return a transformers model of a checkpoint directory; no code of a checkpoint is run.
-
-    `ModelError` if the checkpoint cannot be loaded, or its tensors are not exactly those of the class.
-    """
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    try:
-        network, report = model_class.from_pretrained(
-            directory,
-            dtype=torch.float32,
-            local_files_only=True,
-            ignore_mismatched_sizes=True,  # they are in the report
-            output_loading_info=True,
-        )
-    except Exception as error:  # any error of the library, for files that do not fit
-        raise ModelError(
-            f"{directory}: cannot be loaded: {error_text(error)}"
-        ) from None
-    for kind in ("missing_keys", "mismatched_keys", "unexpected_keys"):
-        if report[kind]:
-            tensor = min(map(str, report[kind]))
-            raise ModelError(f"{directory}: {kind.split('_')[0]} tensor {tensor}")
-    return network
-
-
-def write_bigbird(directory: Path, output: Path, positions: int) -> None:
-    """Convert a RobertaForMaskedLM to a HuggingFace BigBirdForMaskedLM in the directory `output`."""
-    from transformers import BigBirdConfig, RobertaForMaskedLM
-
-    roberta = load_checkpoint(RobertaForMaskedLM, directory)
-    output.mkdir()
-    tensors = {}
-    for name, tensor in roberta.state_dict().items():
-        if name == "lm_head.decoder.weight" or name == "lm_head.decoder.bias":
-            continue  # tied
-        if name.endswith("position_embeddings.weight"):
-            unused = roberta.config.pad_token_id + 1
-            tensor = extended_table(tensor[unused:], positions, "tile")
-        if name.endswith("token_type_embeddings.weight"):
-            tensor = tensor[:1].repeat(2, 1)
-        for old, new in _RENAMED:
-            name = name.replace(old, new)
-        tensors[name] = tensor.contiguous()
-    save_file(tensors, output / "model.safetensors")
-    values = roberta.config.to_dict() | {
-        "architectures": ["BigBirdForMaskedLM"],
-        "model_type": "big_bird",
-        "max_position_embeddings": positions,
-        "type_vocab_size": 2,
-        "sep_token_id": roberta.config.eos_token_id,
-    }
-    BigBirdConfig(**values).save_pretrained(output)
-    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
-        if (directory / name).is_file():
-            shutil.copyfile(directory / name, output / name)
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> JsonTokenizer:

@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer, GenerationConfig, TrainerCallback
 
-from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ModelError
@@ -157,15 +156,17 @@ def read_complete(path: Path) -> list[SummaryRecord]:
     )
 
 
-def open_checkpoint(directory: Path, section: SummariesTaskConfig) -> tuple[Any, Start]:
-    """Return a network of BigBird-Pegasus, and its tokenizer, configuration and checksum as a start."""
-    network = open_pegasus(directory, section.encoder)
-    tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
-    weights = sorted([*directory.glob("*.safetensors"), *directory.glob("*.bin")])
-    sha256 = " ".join(map(checksum, weights))
-    positions = network.config.max_position_embeddings
-    config = EncoderConfig(max_length=positions)
-    return network, Start(config, tokenizer, {}, sha256)
+def open_model(directory: Path, section: SummariesTaskConfig) -> tuple[Any, Any, int]:
+    """Return the network of a model directory or a checkpoint of BigBird-Pegasus, its tokenizer and number of
+    positions; `ModelError` if it is of another task."""
+    if is_pegasus(directory):
+        network = open_pegasus(directory, section.encoder)
+        tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+        return network, tokenizer, network.config.max_position_embeddings
+    model = load(directory)
+    if not isinstance(model.settings, SummariesSettings):
+        raise ModelError(f"{directory}: needs a summaries model")
+    return model.network, fast_tokenizer(model.tokenizer), model.config.max_length
 
 
 def train(
@@ -181,21 +182,24 @@ def train(
     network: Any
     if section.start.model is not None and is_pegasus(directory):
         torch.manual_seed(section.seed)
-        network, start = open_checkpoint(directory, section)
-        settings, tokenizer = None, start.tokenizer
+        network, tokenizer, positions = open_model(directory, section)
+        weights = sorted([*directory.glob("*.safetensors"), *directory.glob("*.bin")])
+        sha256 = " ".join(map(checksum, weights))
+        start, settings = Start(section.encoder, tokenizer, {}, sha256), None
     else:
         texts = (
             text for record in train for text in (record.document, str(record.summary))
         )
         start = make_start(section, texts)
         settings, tokenizer = SummariesSettings(), fast_tokenizer(start.tokenizer)
+        positions = start.config.max_length
         network = Summarizer(start.config)
         is_new = not any("cross" in name for name in start.weights)
         if section.initial_cross == "matching" and is_new:
             network.match_tokens()
         start.initialize(network)
     start_id = network.config.decoder_start_token_id
-    collator = Collator(tokenizer, section, start.config.max_length, start_id)
+    collator = Collator(tokenizer, section, positions, start_id)
     fit(
         network,
         section,
@@ -222,16 +226,7 @@ def predict(
 
     On a CPU, every document is summarized separately, so that no bit depends on other documents.
     """
-    network: Any
-    if is_pegasus(directory):
-        network, start = open_checkpoint(directory, section)
-        tokenizer, positions = start.tokenizer, start.config.max_length
-    else:
-        model = load(directory)
-        if not isinstance(model.settings, SummariesSettings):
-            raise ModelError(f"{directory}: needs a summaries model")
-        network, tokenizer = model.network, fast_tokenizer(model.tokenizer)
-        positions = model.config.max_length
+    network, tokenizer, positions = open_model(directory, section)
     network.to(device).eval()
     start_id = network.config.decoder_start_token_id
     collator = Collator(tokenizer, section, positions, start_id)

@@ -20,15 +20,15 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from transformers.models.bigbird_pegasus.modeling_bigbird_pegasus import (
     BigBirdPegasusEncoder,
 )
+from transformers.utils import logging
 
 from bigbird_dna.attention import Pattern, bigbird_attention
 from bigbird_dna.config.network import EncoderConfig
-from bigbird_dna.errors import ConfigError
+from bigbird_dna.errors import ConfigError, ModelError, error_text
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.input_embeddings import Rotation, initialize, rotate, table_rows
 from bigbird_dna.model.kernels import Dropout
 from bigbird_dna.model.settings import OtherSettings, Task, register_settings
-from bigbird_dna.papers.nlp.start import load_checkpoint
 
 IGNORED = -100
 MATCHING = 2.0
@@ -95,8 +95,9 @@ class Summarizer(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         )
         self.heads = config.heads
         self.attention_dropout = config.attention_dropout
-        self.encoder: Any = Encoder(config)
-        self.encoder.main_input_name = "input_ids"  # which `generate` looks up
+        encoder: Any = Encoder(config)
+        encoder.main_input_name = "input_ids"  # which `generate` looks up
+        self.encoder = encoder
         self.cross = nn.ModuleList(CrossAttention(config) for _ in range(config.layers))
         self.logits_bias = nn.Parameter(torch.zeros(config.vocabulary))
         initialize(self.cross, config.hidden)
@@ -253,7 +254,24 @@ def open_pegasus(directory: Path, encoder: EncoderConfig) -> Any:
     mode, with equal logits; with `none`, it has the paper's pattern with random blocks. `ModelError` if the
     checkpoint is incomplete.
     """
-    network = load_checkpoint(BigBirdPegasusForConditionalGeneration, directory)
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        network, report = BigBirdPegasusForConditionalGeneration.from_pretrained(
+            directory,
+            dtype=torch.float32,
+            local_files_only=True,
+            ignore_mismatched_sizes=True,  # they are in the report
+            output_loading_info=True,
+        )
+    except Exception as error:  # any error of the library, for files that do not fit
+        raise ModelError(
+            f"{directory}: cannot be loaded: {error_text(error)}"
+        ) from None
+    for kind in ("missing_keys", "mismatched_keys", "unexpected_keys"):
+        if report[kind]:
+            tensor = min(map(str, report[kind]))
+            raise ModelError(f"{directory}: {kind.split('_')[0]} tensor {tensor}")
     config = network.config
     stack = network.model.encoder
     if config.attention_type == "block_sparse":
