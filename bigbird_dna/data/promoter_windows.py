@@ -37,7 +37,7 @@ from bigbird_dna.data.negatives import (
     open_coding,
 )
 from bigbird_dna.data.predictions import CODING, EXTRA_NEGATIVES, HOMOLOGY, POSITIVE
-from bigbird_dna.disk.arrays import check_cells, open_npz, read_frame
+from bigbird_dna.disk.arrays import open_npz, read_frame
 from bigbird_dna.disk.atomic import reading, write_json
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import ConfigError, DataError, one_of
@@ -389,10 +389,6 @@ def read_windows(
         raise DataError(
             f"{path}: not a file of promoter windows, or labels.npz is of another data set"
         )
-    numbers = ("start", "end", "pair", HOMOLOGY)
-    check_cells(
-        path, rows, ("contig", "strand", "split", "negative_set", "name"), numbers
-    )
     if negative_set not in set(rows["negative_set"]):
         made = sorted(set(rows["negative_set"]) - {POSITIVE})
         raise DataError(

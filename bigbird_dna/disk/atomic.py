@@ -1,17 +1,14 @@
 """Write files so that an interrupted command leaves the old ones whole; read JSON; name faults of files."""
 
-import errno
 import hashlib
 import json
 import os
-import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from bigbird_dna.errors import BigBirdDnaError, DataError, UsageError, error_text
 
@@ -19,10 +16,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PREFIX = ".bigbird-dna-"
-
-_STANDARD_STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
-_PROBE_BYTES = 1 << 18
 
 
 @contextmanager
@@ -34,15 +27,15 @@ def scratch_directory(
     If `parent` is not writable, the `UsageError` names `target`, or else the parent.
     """
     try:
-        directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+        directory = tempfile.TemporaryDirectory(
+            prefix=PREFIX, dir=parent, ignore_cleanup_errors=True
+        )
     except OSError as error:
         raise UsageError(
             f"{target or parent}: cannot write: {error.strerror}"
         ) from None
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    with directory as name:
+        yield Path(name)
 
 
 @contextmanager
@@ -50,34 +43,21 @@ def atomic_path(path: Path) -> Iterator[Path]:
     """Yield a temporary path; rename it to `path` if the block ends without an error.
 
     Every output file is written by this function. Through a symbolic link, the file that it leads to is
-    replaced, and the link stays. A pipe, a device, or an open file such as /dev/stdout is never replaced: it
-    receives the bytes of the complete file. The temporary file has the same name as `path`, since writers use
-    the suffix. A full disk is a `DataError`, independent of the writer's exception.
+    replaced, and the link stays. A pipe or device receives the bytes of the complete file. The temporary file
+    has the same name as `path`, since writers use the suffix.
     """
     path = Path(path)
+    check_writable(path)
+    target = link_target(path)
     special = is_special(path)
-    with (
-        scratch_directory() if special else _beside(path) as directory,
-        full_disk_reported(path, directory),
-    ):
+    with scratch_directory(None if special else target.parent) as directory:
         temporary = directory / path.name
         yield temporary
         if special:
-            with temporary.open("rb") as complete, open_special(path) as stream:
-                shutil.copyfileobj(complete, stream)
+            with temporary.open("rb") as content, path.open("wb") as stream:
+                shutil.copyfileobj(content, stream)
         else:
-            temporary.replace(link_target(path))
-
-
-@contextmanager
-def _beside(path: Path) -> Iterator[Path]:
-    """Yield a scratch directory next to an output file, or to the target of a link to it."""
-    if path.is_dir():
-        raise UsageError(f"{path}: must be a file, not a directory")
-    target = link_target(path)
-    make_parent(target)
-    with scratch_directory(target.parent, path) as directory:
-        yield directory
+            temporary.replace(target)
 
 
 def check_writable(path: Path) -> None:
@@ -85,9 +65,14 @@ def check_writable(path: Path) -> None:
 
     Call it before long work.
     """
-    if not is_special(path):
-        with _beside(path):
-            pass
+    if is_special(path):
+        return
+    if path.is_dir():
+        raise UsageError(f"{path}: must be a file, not a directory")
+    target = link_target(path)
+    make_parent(target)
+    with scratch_directory(target.parent, path):
+        pass
 
 
 def make_parent(path: Path) -> None:
@@ -100,73 +85,12 @@ def make_parent(path: Path) -> None:
 
 def link_target(path: Path) -> Path:
     """Return the file that a symbolic link leads to, which may not exist yet, or else `path`."""
-    if not path.is_symlink():
-        return path
-    try:
-        return path.resolve()
-    except (OSError, RuntimeError):
-        raise UsageError(f"{path}: the symbolic link leads to itself") from None
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 def is_special(path: Path) -> bool:
-    """Return whether a path is a pipe, a device or an open file of this process.
-
-    These are written to and never replaced.
-    """
-    return open_descriptor(path) is not None or (
-        path.exists() and not path.is_file() and not path.is_dir()
-    )
-
-
-def open_descriptor(path: Path) -> int | None:
-    """Return N if a path is a name of this process's open file N, such as /dev/stdout or /dev/fd/63."""
-    pattern = rf"/(?:dev|proc/(?:self|{os.getpid()}))/fd/(\d{{1,9}})"
-    for _ in range(40):  # links; more are a loop
-        if str(path) in _STANDARD_STREAMS:
-            return _STANDARD_STREAMS[str(path)]
-        if found := re.fullmatch(pattern, str(path)):
-            return int(found[1])
-        if not path.is_symlink():
-            return None
-        path = path.parent / path.readlink()
-    return None
-
-
-def open_special(path: Path) -> IO[bytes]:
-    """Open a pipe, a device or an open file of this process for writing bytes.
-
-    Opening the name of an open file would truncate it, and a shell may have written to it before.
-    """
-    number = open_descriptor(path)
-    if number is None:
-        return path.open("wb")
-    if number == 1:
-        sys.stdout.flush()
-    return os.fdopen(os.dup(number), "wb")
-
-
-@contextmanager
-def full_disk_reported(path: Path, directory: Path) -> Iterator[None]:
-    """Convert an error of the block to `DataError` if nothing more can be written to `directory`.
-
-    Many libraries raise their own errors for a full disk, so a test write determines whether it is full.
-    """
-    try:
-        yield
-    except BigBirdDnaError:
-        raise
-    except Exception as error:
-        found = error
-        if getattr(error, "errno", None) not in _NO_ROOM:
-            try:
-                (directory / ".probe").write_bytes(bytes(_PROBE_BYTES))
-            except OSError as probe:
-                found = probe
-        if isinstance(found, OSError) and found.errno in _NO_ROOM:
-            raise DataError(
-                f"{path}: cannot write the file: {found.strerror}"
-            ) from None
-        raise
+    """Return whether a path is a pipe or a device, which is written to and never replaced."""
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 @contextmanager
@@ -184,9 +108,9 @@ def quiet_htslib() -> Iterator[None]:
 @contextmanager
 def bgzip_writer(path: Path, mode: Any = "wb") -> Iterator[Any]:
     """Open a new bgzip file for writing bytes."""
-    with quiet_htslib():
-        import pysam
+    import pysam
 
+    with quiet_htslib():
         stream = pysam.BGZFile(str(path), mode, None)
         try:
             with stream:

@@ -3,19 +3,16 @@
 import gzip
 import io
 import re
-import stat
-import sys
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Literal, cast
 
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.disk.atomic import reading
+from bigbird_dna.errors import DataError
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_NOT_IN_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")  # but tab and LF
-_BLOCK_BYTES = 1 << 16
 
 Compression = Literal["plain", "gzip", "bgzip"]
 
@@ -31,41 +28,25 @@ _FOREIGN = {
 
 def control_character(text: str) -> str | None:
     """Return the first control or line-separator character of a text as `U+000A`, or None."""
-    found = _CONTROL.search(text)
-    return None if found is None else f"U+{ord(found[0]):04X}"
+    match = _CONTROL.search(text)
+    return None if match is None else f"U+{ord(match[0]):04X}"
 
 
 def compression(path: Path) -> Compression:
     """Return the compression of a file, by its first bytes.
 
-    `DataError` if it is missing, unreadable, empty, compressed in another way, or not a regular file.
+    `DataError` if it is missing, unreadable, empty, or not a regular file.
     """
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            what = "directory" if path.is_dir() else "pipe or a device"
-            raise DataError(f"{path}: must be a file, not a {what}")
-        with path.open("rb") as stream:
-            return compression_of(path, stream.read(18))
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except (OSError, ValueError) as error:  # a name with a NUL
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{path}: cannot read the file: {reason}") from None
-
-
-def compression_of(path: Path, start: bytes) -> Compression:
-    """Return the compression of a file by its first 18 bytes, `start`; errors as in `compression`."""
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path}: must be a file, not a directory, pipe or device")
+    with reading(path, "cannot read the file", ValueError), path.open("rb") as stream:
+        start = stream.read(18)
     if not start:
         raise DataError(f"{path}: the file is empty")
     for magic, name in _FOREIGN.items():
         if start.startswith(magic):
-            office = (
-                " (is this a Word or Excel file? save it as plain text)"
-                if name == "zip"
-                else ""
-            )
             raise DataError(
-                f"{path}: {name} compression is not supported; use gzip or bgzip{office}"
+                f"{path}: {name} compression is not supported; use gzip or bgzip"
             )
     if not start.startswith(b"\x1f\x8b"):
         return "plain"
@@ -83,30 +64,9 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     kind = compression(path)
     if kind == "bgzip":
         require_end_block(path)
-    with (
-        _damage_named(path, kind),
-        path.open("rb") if kind == "plain" else _open_gzip(path) as stream,
-    ):
-        yield cast(IO[bytes], stream)
-
-
-def _open_gzip(path: Path) -> io.BufferedReader:
-    # Lines are read in C, unlike those of `GzipFile`.
-    return io.BufferedReader(gzip.GzipFile(path), 1 << 20)
-
-
-def refuse_terminal() -> None:
-    """Raise `UsageError` if standard input is a terminal, where reading would wait forever."""
-    if sys.stdin.isatty():
-        raise UsageError(
-            "'-' reads standard input, which is a terminal; pipe a file into the command"
-        )
-
-
-@contextmanager
-def _damage_named(path: Path, kind: Compression) -> Iterator[None]:
     try:
-        yield
+        with path.open("rb") if kind == "plain" else gzip.open(path, "rb") as stream:
+            yield cast(IO[bytes], stream)
     except EOFError:
         raise DataError(
             f"{path}: the file is truncated: the {kind} stream ends too early"
@@ -115,30 +75,20 @@ def _damage_named(path: Path, kind: Compression) -> Iterator[None]:
         raise DataError(f"{path}: the {kind} file is damaged: {error}") from None
 
 
-def read_lines(path: Path) -> Generator[tuple[int, str], None, None]:
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines of a text file without LF or CRLF, numbered from 1.
 
-    Errors are those of `open_bytes`, and a line that is not UTF-8 or has a control character but tabs.
+    Errors are those of `open_bytes`, and a line that is not UTF-8.
     """
-    number = 1
     with open_bytes(path) as stream:
-        while block := stream.readlines(_BLOCK_BYTES):  # decoded and checked at once
-            raw = b"".join(block)
+        for number, raw in enumerate(stream, start=1):
             try:
-                text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                number += raw.count(b"\n", 0, error.start)
+                line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError:
                 raise DataError(
                     f"{path}: line {number}: the file is not text (UTF-8)"
                 ) from None
-            text = text.removesuffix("\n").removesuffix("\r").replace("\r\n", "\n")
-            if found := _NOT_IN_TEXT.search(text):
-                number += text.count("\n", 0, found.start())
-                raise DataError(
-                    f"{path}: line {number}: not text: contains a control character (U+{ord(found[0]):04X})"
-                )
-            yield from enumerate(text.split("\n"), start=number)
-            number += len(block)
+            yield number, line.rstrip("\r\n")
 
 
 def require_end_block(path: Path) -> None:

@@ -65,7 +65,9 @@ class BuildError(Exception):
     """The reason, in one clause, why a library is not available."""
 
 
-def load_library(source: bytes, check: Callable[[ctypes.CDLL], None]) -> ctypes.CDLL:
+def load_library(
+    source: bytes, check: Callable[[ctypes.CDLL], None] | None = None
+) -> ctypes.CDLL:
     """Load the library of C++ `source`: shipped, stored in the cache, or new and accepted by `check`.
 
     If `cache_directory()` is not writable, a new library is for this process only. `BuildError` if no compiler
@@ -95,7 +97,8 @@ def load_library(source: bytes, check: Callable[[ctypes.CDLL], None]) -> ctypes.
         new = Path(directory) / cached.name
         compile_library(compiler, source, new)
         library = ctypes.CDLL(str(new))
-        check(library)
+        if check is not None:
+            check(library)
         if writable:
             new.replace(cached)
     return library

@@ -1,25 +1,21 @@
 """Output of a result: a file that is written atomically, or standard output."""
 
-import hashlib
+import io
 import re
 import shlex
 import sys
-import unicodedata
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from bigbird_dna.disk.atomic import (
     atomic_path,
     bgzip_writer,
+    check_writable,
     is_special,
-    link_target,
-    open_special,
-    scratch_directory,
 )
-from bigbird_dna.errors import DataError, UsageError, printable
+from bigbird_dna.errors import UsageError, printable
 
 
 def named_output(output: Path | str | None) -> Path | None:
@@ -34,14 +30,14 @@ def format_for(
 
     Names without a suffix, standard output, pipes and devices have the default; `UsageError` for others.
     """
-    if output is None:
+    if output is None or is_special(output):
         return default
     ending = output.with_suffix("").suffix if output.suffix == ".gz" else output.suffix
     for name, endings in formats.items():
         if ending.lower() in endings:
             return name
-    if ending and not is_special(output):
-        known = ", ".join(one for endings in formats.values() for one in endings)
+    if ending:
+        known = ", ".join(suffix for endings in formats.values() for suffix in endings)
         raise UsageError(
             f"{output}: {ending} is not the suffix of a known format; use one of {known}, "
             "or specify the format with --format"
@@ -56,121 +52,54 @@ def check_output(output: Path | None, inputs: Iterable[object]) -> None:
     """
     if output is None or is_special(output):
         return
-    if output.is_dir():
-        raise UsageError(f"{output}: must be a file, not a directory")
-    target = link_target(output).absolute()
-    if not target.parent.is_dir():
-        raise UsageError(
-            f"{output}: directory {target.parent if output.is_symlink() else output.parent} does not exist"
-        )
-    paths = [Path(one) for one in inputs if isinstance(one, (str, Path))]
-    check_not_input(output, paths)
-    for path in paths:
-        if path.is_dir() and path.resolve() in target.resolve().parents:
-            raise UsageError(f"{output}: must not be inside the input {path}")
-    with scratch_directory(target.parent, output):
-        pass
-
-
-def check_not_input(output: Path, inputs: Iterable[Path]) -> None:
-    """Raise `UsageError` if an output would replace an input, or is inside an input that is a model."""
-    if is_special(output):
-        return
-    for path in inputs:
-        if output.exists() and path.exists() and output.samefile(path):
-            raise UsageError(f"{output}: would overwrite the input")
-        if (path / "config.json").is_file() and path.resolve() in link_target(
-            output
-        ).resolve().parents:
-            raise UsageError(f"{output}: must not be inside the model {path}")
+    real = output.resolve()
+    for source in inputs:
+        if isinstance(source, (str, Path)) and Path(source).exists():
+            path = Path(source).resolve()
+            if path == real or (path.is_dir() and path in real.parents):
+                raise UsageError(f"{output}: must not be or be inside the input {path}")
+    check_writable(output)
 
 
 @contextmanager
-def open_text(output: Path | None, errors: str = "strict") -> Iterator["TextOutput"]:
+def open_text(output: Path | None, errors: str = "strict") -> Iterator[IO[str]]:
     """Open UTF-8 text with `\\n` line ends, which is bgzip if the name ends in `.gz`; None: standard output.
 
-    A file is written atomically; standard output, pipes and devices receive every call of `write` at once.
+    A file is written atomically; standard output, pipes and devices receive the text as it is written.
     """
-    with naming_errors(output):
-        if output is None:
-            yield TextOutput(None, errors)
-        elif is_special(output):
-            stream = open_special(output)
-            try:
-                yield TextOutput(stream, errors)
-            finally:
-                with suppress(OSError):  # already reported, or the reader has gone
-                    stream.close()
-        else:
-            with atomic_path(output) as path:
-                opened = bgzip_writer(path) if path.suffix == ".gz" else path.open("wb")
-                with opened as file:
-                    yield TextOutput(file, errors, flushes=False)
-
-
-class TextOutput:
-    """Text that is written to a stream of bytes, or to standard output (None)."""
-
-    def __init__(
-        self, stream: IO[bytes] | None, errors: str = "strict", flushes: bool = True
-    ) -> None:
-        self._stream = stream
-        self._errors = errors
-        self._flushes = flushes
-
-    def write(self, text: str, /) -> None:
-        """Write text."""
-        stream = self._stream or getattr(sys.stdout, "buffer", None)
-        if stream is None:  # standard output of a notebook, which accepts only text
-            sys.stdout.write(text)
-            return
-        stream.write(text.encode("utf-8", self._errors))
-        if self._flushes:
-            stream.flush()
-
-
-@contextmanager
-def naming_errors(output: Path | None) -> Iterator[None]:
-    """Name the output in system errors; `BrokenPipeError` is passed on unchanged."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        name = output or "standard output"
-        raise DataError(
-            f"{name}: cannot write the output: {error.strerror or error}"
-        ) from None
-
-
-_LONGEST_NAME = 60  # characters
+    if output is None:
+        if isinstance(sys.stdout, io.TextIOWrapper):  # it is not in a notebook
+            sys.stdout.reconfigure(encoding="utf-8", errors=errors, newline="\n")
+        yield sys.stdout
+        sys.stdout.flush()
+    elif is_special(output):
+        with output.open("w", encoding="utf-8", errors=errors) as stream:
+            yield stream
+    else:
+        with atomic_path(output) as path:
+            opened = bgzip_writer(path) if path.suffix == ".gz" else path.open("wb")
+            with opened as file:
+                text = io.TextIOWrapper(file, "utf-8", errors, "\n")
+                yield text
+                text.flush()
+                text.detach()
 
 
 def file_names(names: Iterable[str]) -> dict[str, str]:
     """Return names of files, without a suffix, for different names of tracks, outputs or regions.
 
-    A short name of ASCII letters, digits, `.`, `-` and `_` is used as it is. Others are shortened and their
-    other characters replaced by `_`; part of their SHA-256 is added, so that no two are equal. So it is to
-    names that differ only in case, which some file systems ignore.
+    Letters outside of ASCII and signs but `.`, `-` and `_` become `_`; names that would be equal, or differ
+    only in case, are numbered.
     """
-    listed = list(names)
-    folded = Counter(name.casefold() for name in listed)
-    made = {}
-    for name in listed:
-        text = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
-        text = re.sub(r"[^A-Za-z0-9._-]+", "_", text).lstrip(".-")[:_LONGEST_NAME]
-        if (
-            text != name
-            or not name
-            or folded[name.casefold()] > 1
-            or re.search(r"(^|-)[0-9a-f]{12}$", name)
-        ):
-            digest = hashlib.sha256(
-                name.encode("utf-8", "surrogateescape")
-            ).hexdigest()[:12]
-            text = f"{text}-{digest}" if text else digest
-        made[name] = text
-    return made
+    files: dict[str, str] = {}
+    used = set()
+    for number, name in enumerate(names, start=1):
+        text = re.sub(r"[^A-Za-z0-9._-]+", "_", name)[:60].lstrip(".-")
+        while not text or text.casefold() in used:
+            text = f"{text}_{number}"
+        used.add(text.casefold())
+        files[name] = text
+    return files
 
 
 def command_line(
@@ -186,9 +115,10 @@ def command_line(
     """
     args = ["bigbird-dna", *command.split(), *arguments]
     for option, value in options.items():
-        for one in value if isinstance(value, list) else [value]:
-            args += [] if one is None else [option, one]
-    args += [flag for flag, given in (flags or {}).items() if given]
+        for item in value if isinstance(value, list) else [value]:
+            if item is not None:
+                args += [option, item]
+    args += [flag for flag, is_set in (flags or {}).items() if is_set]
     text = printable(shlex.join(map(str, args)))
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bigbird_dna.disk.atomic import reading, scratch_directory
-from bigbird_dna.disk.compression import open_bytes, refuse_terminal
+from bigbird_dna.disk.compression import open_bytes
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fields import check_name
 from bigbird_dna.genome.sequence import (
@@ -118,7 +118,6 @@ def readable(path: Path | str) -> Iterator[Path]:
     if str(path) != "-":
         yield Path(path)
         return
-    refuse_terminal()
     with scratch_directory() as directory:
         copy = directory / "stdin"
         with copy.open("wb") as stream:

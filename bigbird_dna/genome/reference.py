@@ -21,7 +21,7 @@ from bigbird_dna.disk.atomic import (
     quiet_htslib,
 )
 from bigbird_dna.disk.compression import compression, require_end_block
-from bigbird_dna.disk.outputs import check_not_input
+from bigbird_dna.disk.outputs import check_output
 from bigbird_dna.disk.user_cache import cache_directory
 from bigbird_dna.errors import (
     ConfigError,
@@ -266,7 +266,7 @@ def prepare_reference(
     accepts any. `UsageError` if the output is the source.
     """
     source = Path(source)
-    check_not_input(output, [source])
+    check_output(output, [source])
     flat = flat_format(source)
     records = read_fasta(source) if flat is None else read_flat_file(source, flat)
     return _write_records(
@@ -331,7 +331,7 @@ def extract_regions(
     """
     if megabases is not None and not 0 < megabases < math.inf:
         raise UsageError(f"--megabases {megabases:g}: must be above 0")
-    check_not_input(output, [reference])
+    check_output(output, [reference])
     entries = GenomeConfig(test=tuple(only), exclude=tuple(exclude))
     regions: defaultdict[str, list[Interval]] = defaultdict(list)
     with Reference(reference) as genome:

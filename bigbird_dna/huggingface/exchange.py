@@ -18,7 +18,7 @@ from bigbird_dna.config.section import LabelKind
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import atomic_directory, check_directory
-from bigbird_dna.disk.json_files import check_writable, read_mapping
+from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import ModelError, error_text, shortened
 from bigbird_dna.huggingface.configuration import (
     PACKAGE_KEY,
@@ -174,7 +174,7 @@ def import_huggingface(
         raise ModelError(
             f"{directory}: not a checkpoint directory: config.json is missing"
         )
-    values = read_mapping(path)
+    values = read_object(path)
     if "auto_map" in values:
         log(f"{path}: auto_map is ignored: code of checkpoints is never executed")
     config = encoder_config(values, compatibility, str(path))
@@ -268,7 +268,7 @@ def read_tensors(directory: Path) -> dict[str, Tensor]:
         )
     files, index = [found[0]], found[0]
     if index.suffix == ".json":
-        shards = read_mapping(index).get("weight_map")
+        shards = read_object(index).get("weight_map")
         if not isinstance(shards, dict):
             raise ModelError(f"{index}: damaged: weight_map must map tensors to files")
         names = sorted({str(name) for name in shards.values()})
@@ -456,7 +456,6 @@ def export_huggingface(path: Path, output: Path) -> str:
             f"{path}: HuggingFace's BigBird does not support {model.task} models"
         )
     values["architectures"] = [name]
-    check_writable(values, path / "config.json")
 
     architecture = ARCHITECTURES[name]
     tensors = {

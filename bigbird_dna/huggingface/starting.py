@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.run import Config
-from bigbird_dna.disk.json_files import read_mapping
+from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import ConfigError, ModelError
 from bigbird_dna.genome.sources import locate, searched
 from bigbird_dna.huggingface.configuration import Compatibility, encoder_config
@@ -49,7 +49,7 @@ def start_command(config: Config, output: str) -> list[str]:
 
 def _is_checkpoint(path: Path) -> bool:
     """Whether a directory is a HuggingFace checkpoint, not a model directory."""
-    return "model_type" in read_mapping(path / CONFIG)
+    return "model_type" in read_object(path / CONFIG)
 
 
 def _compatibility(encoder: EncoderConfig) -> Compatibility:
@@ -92,5 +92,5 @@ def _read_encoder(path: Path, encoder: EncoderConfig) -> EncoderConfig:
     if not _is_checkpoint(path):
         return read_encoder_config(path)
     return encoder_config(
-        read_mapping(path / CONFIG), _compatibility(encoder), str(path / CONFIG)
+        read_object(path / CONFIG), _compatibility(encoder), str(path / CONFIG)
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bigbird_dna.disk.atomic import write_json
-from bigbird_dna.disk.json_files import read_mapping
+from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.sequence import AMBIGUOUS
 from bigbird_dna.tokens.dna import SPECIAL_PIECES, DnaTokenizer
@@ -52,7 +52,7 @@ def special_names(directory: Path) -> dict[str, str]:
     for file in _SETTINGS:
         if not (directory / file).is_file():
             continue
-        values = read_mapping(directory / file)
+        values = read_object(directory / file)
         for role in Specials._fields:
             value = values.get(f"{role}_token")
             if isinstance(value, dict):

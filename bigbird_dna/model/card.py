@@ -5,7 +5,7 @@ from typing import Any
 
 from bigbird_dna.calibration.call_precision import FILE as CALLS
 from bigbird_dna.calibration.call_precision import read_call_precision
-from bigbird_dna.disk.json_files import read_mapping
+from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import shortened
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.model import (
@@ -51,7 +51,7 @@ def describe_model(model: LoadedModel) -> dict[str, str]:
         facts["networks"] = f"{model.settings.members:,}"
 
     record = model.path / RECORD
-    provenance = read_mapping(record) if record.is_file() else {}
+    provenance = read_object(record) if record.is_file() else {}
     genome = _at(provenance, "configuration", "genome")
     for label, value in (
         ("genome", _at(genome, "name") or _at(genome, "assembly")),
@@ -83,7 +83,7 @@ def read_metrics(model: LoadedModel) -> dict[str, str]:
     """Return the metrics of a model directory as texts, by split and name; an interval is in parentheses."""
     assert model.path is not None
     path = model.path / METRICS
-    return _flatten(read_mapping(path)) if path.is_file() else {}
+    return _flatten(read_object(path)) if path.is_file() else {}
 
 
 def _flatten(values: Mapping[str, Any], above: str = "") -> dict[str, str]:

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bigbird_dna.disk.arrays import check_cells, open_npz, read_frame
+from bigbird_dna.disk.arrays import open_npz, read_frame
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError, error_text
@@ -155,8 +155,9 @@ def read_blocks(bins: Path | None, labels: TrackArray) -> NDArray[np.int64] | No
             )
     if table is None or not {"contig", "start"} <= {*table.columns}:
         return None
-    check_cells(path, table, ("contig",), ("start",))
-    return sequence_blocks(table["contig"].to_numpy(), table["start"].to_numpy())
+    with reading(path, "column start", ValueError, TypeError):
+        starts = table["start"].to_numpy(np.int64)
+    return sequence_blocks(table["contig"].to_numpy(), starts)
 
 
 def _named_array(

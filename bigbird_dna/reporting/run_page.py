@@ -22,7 +22,7 @@ from bigbird_dna.data.predictions import (
     read_bits,
 )
 from bigbird_dna.disk.atomic import atomic_path, reading
-from bigbird_dna.disk.json_files import read_mapping
+from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError, printable
 from bigbird_dna.reporting.pages import (
@@ -347,7 +347,7 @@ def ensemble_members(config: Config, paths: RunPaths) -> pd.DataFrame:
     rows = []
     for model, directory in models.items():
         path = directory / "metrics.json"
-        ensemble = read_mapping(path).get("ensemble") if path.is_file() else None
+        ensemble = read_object(path).get("ensemble") if path.is_file() else None
         if ensemble is None:
             continue
         with reading(path, "not the metrics of an ensemble", LookupError, TypeError):
@@ -407,7 +407,7 @@ def _about(
         sentences.append(f"Held out for {purpose}: {names}.")
     if start is not None:
         path = paths.pretrained / "provenance.json"
-        provenance = read_mapping(path) if path.is_file() else {}
+        provenance = read_object(path) if path.is_file() else {}
         checksums = provenance.get("files") or {}
         checksum = checksums.get("model.safetensors", "not recorded")
         name = Path(start).name

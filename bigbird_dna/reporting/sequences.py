@@ -21,7 +21,7 @@ from bigbird_dna.data.predictions import (
     POSITION,
 )
 from bigbird_dna.disk.arrays import read_frame
-from bigbird_dna.disk.json_files import read_mapping
+from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import shortened
 from bigbird_dna.metrics.auroc import ENDS, UNDEFINED, Estimate, auroc_note
@@ -146,7 +146,7 @@ def sequence_report(
 def report_model(directory: Path) -> pd.DataFrame:
     """Write the report (`sequence_report`) of the model directory of finetune-sequences into it."""
     names = ("config.json", "provenance.json", "metrics.json")
-    description, origin, metrics = (read_mapping(directory / name) for name in names)
+    description, origin, metrics = (read_object(directory / name) for name in names)
     settings, training = description["settings"], metrics["training"]
     started, length = origin["pretrained_sha256"], settings.get("length")
     counts = {

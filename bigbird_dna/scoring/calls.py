@@ -36,7 +36,7 @@ from bigbird_dna.calibration.maps import write_calibration
 from bigbird_dna.config.reading import parse_config
 from bigbird_dna.console import ProgressBar, log
 from bigbird_dna.disk.atomic import checksum, write_json
-from bigbird_dna.disk.json_files import read_mapping
+from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.disk.outputs import command_line, provenance
 from bigbird_dna.errors import (
     ConfigError,
@@ -371,7 +371,7 @@ def calibrate_calls(
                 "no test contigs are known: the calls are measured on the validation contigs only"
             )
     stored = model.path / METRICS
-    others = read_mapping(stored) if stored.is_file() else {}
+    others = read_object(stored) if stored.is_file() else {}
     with changed_file(model.path, FILE, output) as place:
         write_calibration(place, fitted, model.sha256)
         write_json(place.with_name(METRICS), {**others, "calls": metrics})
@@ -433,7 +433,7 @@ def _held_out_regions(
     """
     assert model.path is not None
     path = model.path / RECORD
-    configuration = read_mapping(path).get("configuration") if path.is_file() else None
+    configuration = read_object(path).get("configuration") if path.is_file() else None
     if not isinstance(configuration, Mapping) or "genome" not in configuration:
         return (), ()
     try:

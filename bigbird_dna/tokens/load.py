@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bigbird_dna.disk.json_files import read_mapping
+from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import ModelError
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.interface import Tokenizer, read_content, read_description
@@ -33,7 +33,7 @@ def load_tokenizer(
     """
     if Path(path).is_dir():
         return load_tokenizer(
-            tokenizer_file(path), read_mapping(path / "config.json").get("tokenizer")
+            tokenizer_file(path), read_object(path / "config.json").get("tokenizer")
         )
     content = read_content(path)
     if not description and Path(path).suffix != ".json":

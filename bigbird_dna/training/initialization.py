@@ -17,7 +17,7 @@ from bigbird_dna.config.run import Config
 from bigbird_dna.config.sequences import SequencesConfig
 from bigbird_dna.config.training import StartConfig, TrainingConfig
 from bigbird_dna.console import log
-from bigbird_dna.disk.json_files import read_mapping
+from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import ConfigError, ModelError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
@@ -276,7 +276,7 @@ def read_provenance(model: Path) -> dict[str, Any]:
     path = model / RECORD
     if not path.is_file():
         return {}
-    values = read_mapping(path)
+    values = read_object(path)
     contigs = values.get("contigs", [])
     if not isinstance(contigs, list) or not all(
         isinstance(name, str) for name in contigs

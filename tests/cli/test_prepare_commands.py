@@ -184,7 +184,7 @@ def config(tmp_path: Path) -> Path:
 def test_from_reference_to_statistics(config: Path, run: Run) -> None:
     directory = config.parent / "results" / "tokens"
     code, _, log = run("prepare tokenizer", config)
-    assert code == 0 and "sampling 0.06 of the 0.06 Mb of 1 training contigs" in log
+    assert code == 0 and "sampling 0.06 of the 0.06 Mb of the training contigs" in log
     tokenizer = DnaTokenizer.load(directory / "tokenizer.model")
     assert tokenizer.vocabulary == 64
     assert "TTAGGG" not in tokenizer.pieces  # of the test contig alone
@@ -206,17 +206,17 @@ def test_from_reference_to_statistics(config: Path, run: Run) -> None:
     ]
 
     statistics = json.loads((directory / "statistics.json").read_text())
-    assert [*statistics["regions"]] == ["train", "valid", "test"]
+    assert [*statistics] == ["train", "valid", "test", "genome"]
     valid = stores["valid"]
     ids = np.asarray(valid.tokens)
     is_base = np.isin(ids, tokenizer.base_ids)
     bases = sum(len(tokenizer.pieces[token]) for token in ids[is_base])
-    found = statistics["regions"]["valid"]
+    found = statistics["valid"]
     assert found["tokens"] == len(ids) and found["bases"] == bases
     assert found["bases_per_token"] == pytest.approx(bases / is_base.sum(), abs=1e-4)
-    total = sum(one["tokens"] for one in statistics["regions"].values())
+    total = sum(statistics[split]["tokens"] for split in stores)
     assert statistics["genome"]["tokens"] == total
-    assert statistics["genome"]["unknown_rate"] == 0
+    assert statistics["genome"]["unknown_tokens"] == 0
 
 
 def test_paths_threads_and_overrides(config: Path, run: Run) -> None:
@@ -314,7 +314,7 @@ def test_prepare_reference_refuses_other_files_and_assemblies(run, tmp_path, gen
         1,
         tmp_path / "absent.fa",
     )
-    refused(run("prepare reference", tmp_path, "-o", output), 1)
+    refused(run("prepare reference", tmp_path, "-o", output), 2)
     command = ["prepare reference", genome, "-o", output, "--assembly"]
     for name, code in (("GRCh37", 1), ("hg19", 1), ("hg99", 2)):
         refused(run(*command, name), code)

@@ -92,7 +92,6 @@ def test_a_directory_is_replaced(tmp_path: Path) -> None:
     "spoil",
     [
         lambda target: (target / "thesis.txt").write_text("years"),
-        lambda target: (target / "notes").mkdir(),
         lambda target: (target / MARKER).write_text("{"),
         lambda target: (target / MARKER).unlink(),
     ],
@@ -142,28 +141,7 @@ def test_locations_that_are_never_replaced(
 def test_files_are_added_to_a_directory(tmp_path: Path) -> None:
     target = tmp_path / "report"
     target.mkdir()
-    (target / "thesis.txt").write_text("years")
+    (target / "notes.txt").write_text("mine")
     add(target, a="1", b="1")
     add(target, b="2", c="2")
-    assert content(target) == {"thesis.txt": "years", "a": "1", "b": "2", "c": "2"}
-    with fails(UsageError, target / "thesis.txt"):
-        add(target, a="3", **{"thesis.txt": "3"})
-    assert content(target)["a"] == "1"
-
-
-def test_an_addition_that_was_interrupted_can_be_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target = tmp_path / "report"
-    replace = Path.replace
-
-    def stop(self: Path, other: Path) -> Path:
-        if self.name == "b":
-            raise KeyboardInterrupt
-        return replace(self, other)
-
-    with monkeypatch.context() as context, pytest.raises(KeyboardInterrupt):
-        context.setattr(Path, "replace", stop)
-        add(target, a="1", b="1")
-    add(target, a="2", b="2")
-    assert content(target) == {"a": "2", "b": "2"}
+    assert content(target) == {"notes.txt": "mine", "a": "1", "b": "2", "c": "2"}

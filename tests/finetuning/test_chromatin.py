@@ -17,7 +17,7 @@ from bigbird_dna.config.reading import parse_config
 from bigbird_dna.config.run import Config
 from bigbird_dna.data.chromatin import training_bins
 from bigbird_dna.disk.atomic import checksum
-from bigbird_dna.disk.json_files import read_mapping
+from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import ConfigError, DataError, ModelError, UsageError
 from bigbird_dna.finetuning.calibrate import calibrate_chromatin
 from bigbird_dna.finetuning.chromatin import (
@@ -251,11 +251,11 @@ def test_ensembles_share_the_baseline(made: Made, tmp_path: Path) -> None:
         config.chromatin.evaluation, **files, output=tmp_path / "kmers.npy", model=path
     )
     train_model(made, tmp_path / "model", config, kmers=path)
-    assert read_mapping(tmp_path / "model/provenance.json")["kmers_sha256"] == checksum(
+    assert read_object(tmp_path / "model/provenance.json")["kmers_sha256"] == checksum(
         path
     )
     member = load_chromatin_model(tmp_path / "model").network.members[0].ensemble.kmers
-    weight = read_mapping(tmp_path / "model/metrics.json")["ensemble"]["weights"][
+    weight = read_object(tmp_path / "model/metrics.json")["ensemble"]["weights"][
         "kmers"
     ]
     expected = weight * read_kmer_model(path).words.kmers.coefficients()[0]

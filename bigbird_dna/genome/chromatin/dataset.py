@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.console import log, progress
-from bigbird_dna.disk.arrays import check_cells, read_frame
+from bigbird_dna.disk.arrays import read_frame
 from bigbird_dna.disk.atomic import checksum, read_json, write_json
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.errors import DataError
@@ -158,7 +158,6 @@ def read_dataset(directory: Path) -> ChromatinData:
     bins = read_frame(path)
     if list(bins.columns) != COLUMNS:
         raise DataError(f"{path}: not a table of bins (columns {', '.join(COLUMNS)})")
-    check_cells(path, bins, ("contig", "split"), ("start", "end"))
     if (bins["end"] - bins["start"] != info["bin_size"]).any():
         raise DataError(
             f"{path}: a bin does not have {info['bin_size']} bp, the bin size in dataset.json"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import scratch_directory
-from bigbird_dna.disk.json_files import read_mapping
+from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import ConfigError, DataError, ModelError, error_text
 from bigbird_dna.huggingface.exchange import import_huggingface
 from bigbird_dna.model.directory import (
@@ -79,7 +79,7 @@ def make_start(section: TextTaskConfig, texts: Iterable[str]) -> Start:
         tokenizer = train_tokenizer(texts, section.start.vocabulary)
         return Start(encoder_for(encoder, tokenizer), tokenizer, {})
     directory = Path(section.start.model)
-    is_ours = "format" in read_mapping(directory / "config.json")
+    is_ours = "format" in read_object(directory / "config.json")
     with scratch_directory() as scratch:
         if is_ours:
             model = load(directory)

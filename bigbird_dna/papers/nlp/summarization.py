@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer, GenerationConfig, TrainerCallback
 
 from bigbird_dna.disk.atomic import checksum
-from bigbird_dna.disk.json_files import read_mapping
+from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import ModelError
 from bigbird_dna.model.directory import load
 from bigbird_dna.papers.nlp.config import SummariesTaskConfig, TextPaths
@@ -129,7 +129,7 @@ class Collator(TrainerCallback):  # type: ignore[misc]
 
 def is_pegasus(directory: Path) -> bool:
     """Return whether a directory is a BigBirdPegasus checkpoint; `ModelError` if it has no `config.json`."""
-    values = read_mapping(directory / "config.json")
+    values = read_object(directory / "config.json")
     return values.get("model_type") == "bigbird_pegasus"
 
 
