@@ -87,13 +87,13 @@ class Tokenizer(ABC):
         if not phase:
             return self.encode_batch(sequences, threads)
         cuts = [[0, *range(phase, len(text), BREAKS), len(text)] for text in sequences]
-        parts = [
-            text[slice(*ends)]
-            for text, own in zip(sequences, cuts, strict=True)
-            for ends in pairwise(own)
+        texts = [
+            text[start:end]
+            for text, edges in zip(sequences, cuts, strict=True)
+            for start, end in pairwise(edges)
         ]
-        found = iter(self.encode_batch(parts, threads))
-        return [np.concatenate(list(islice(found, len(own) - 1))) for own in cuts]
+        rows = iter(self.encode_batch(texts, threads))
+        return [np.concatenate(list(islice(rows, len(edges) - 1))) for edges in cuts]
 
     @abstractmethod
     def decode(self, ids: Iterable[SupportsInt]) -> str:
@@ -115,7 +115,7 @@ class Tokenizer(ABC):
     def piece_lengths(self) -> NDArray[np.int32]:
         """(V,) number of bases that each token covers; 0 for special tokens. Read-only."""
         require_dna(self)
-        return _frozen(self._covered())
+        return _frozen(map(len, self.letters))
 
     @cached_property
     def base_ids(self) -> NDArray[np.int32]:
@@ -143,9 +143,6 @@ class Tokenizer(ABC):
         with atomic_path(path) as temporary:
             temporary.write_bytes(self.content)
 
-    def _covered(self) -> list[int]:
-        return [len(letters) for letters in self.letters]
-
     def _known(self, ids: Iterable[SupportsInt]) -> list[int]:
         """Convert ids to integers; `DataError` for an id outside the vocabulary."""
         numbers = [int(index) for index in ids]
@@ -161,10 +158,6 @@ class Tokenizer(ABC):
 
     def __reduce__(self) -> tuple[type["Tokenizer"], tuple[Any, ...]]:
         return type(self), (self.content, self.specials, self.vocabulary)
-
-    def __repr__(self) -> str:
-        name = type(self).__name__
-        return f"{name}(vocabulary={self.vocabulary}, sha256={self.sha256[:12]}…)"
 
 
 def _frozen(numbers: Iterable[int]) -> NDArray[np.int32]:
@@ -201,7 +194,8 @@ def complete_vocabulary(
             f"{source}: token {piece} has id {last}, but the model has {size} ids"
         )
     if specials is None:
-        ids, found = {piece: index for index, piece in pieces.items()}, {}
+        ids = {piece: index for index, piece in pieces.items()}
+        roles = []
         for role, usual in _USUAL_NAMES.items():
             tried = (names[role],) if names and role in names else usual
             known = [ids[name] for name in tried if name in ids]
@@ -209,8 +203,8 @@ def complete_vocabulary(
                 raise ModelError(
                     f"{source}: no token {' or '.join(map(shortened, tried))} ({role})"
                 )
-            found[role] = known[0]
-        specials = Specials(**found)
+            roles.append(known[0])
+        specials = Specials(*roles)
     return [pieces.get(index, "") for index in range(size)], specials
 
 
@@ -218,19 +212,13 @@ def read_description(
     description: Mapping[str, Any], source: str
 ) -> tuple[Specials, int]:
     """Read special tokens and vocabulary from a `Tokenizer.description`; `ModelError` if it is damaged."""
-    names = (*Specials._fields, "vocabulary")
-    numbers: list[int] = [
-        description[name] for name in names if type(description.get(name)) is int
-    ]
-    if len(numbers) < len(names):
-        raise ModelError(
-            f"{source}: the special tokens must be described by whole numbers"
-        )
-    *specials, vocabulary = numbers
-    if not 0 <= min(specials) <= max(specials) < vocabulary:
-        raise ModelError(
-            f"{source}: special tokens outside the vocabulary of {vocabulary}"
-        )
+    specials = [description.get(name) for name in Specials._fields]
+    vocabulary = description.get("vocabulary")
+    numbers = [*specials, vocabulary]
+    if any(type(number) is not int for number in numbers) or not (
+        0 <= min(specials) <= max(specials) < vocabulary
+    ):
+        raise ModelError(f"{source}: the description of its special tokens is damaged")
     return Specials(*specials), vocabulary
 
 
@@ -238,8 +226,6 @@ def read_content(path: Path) -> bytes:
     """Read a tokenizer file; `ModelError` if it is missing or unreadable."""
     try:
         return Path(path).read_bytes()
-    except FileNotFoundError:
-        raise ModelError(f"{path}: no such tokenizer file") from None
     except OSError as error:
         raise ModelError(f"{path}: cannot read the file: {error.strerror}") from None
 
@@ -275,46 +261,32 @@ def mask_tokens(
     evaluation. Spans have `mean_span` tokens on average, before spans meet or the fraction is reached. Their
     lengths are geometric (SpanBERT, Joshi et al. 2020, limits them to ten).
     """
-    if mean_span < 1:
-        raise ValueError(f"mean_span {mean_span}: must be at least 1")
-    if not 0 < fraction < 1:
-        raise ValueError(f"fraction {fraction}: must be between 0 and 1")
     ids = np.asarray(ids)
-    is_candidate = np.zeros(tokenizer.vocabulary, np.bool_)
-    is_candidate[tokenizer.hidden_ids] = True
-    chosen = _choose(is_candidate[ids], rng, fraction, mean_span)
-    labels = np.where(chosen, ids.astype(np.int64), NOT_MASKED)
-    if hide_all:
-        return Masked(np.where(chosen, ids.dtype.type(tokenizer.mask_id), ids), labels)
-    originals = ids[chosen]
-    fate = rng.random(originals.size)
-    drawn = rng.choice(tokenizer.hidden_ids, originals.size)
-    inputs = np.array(ids)
-    inputs[chosen] = np.select(
-        [fate < MASKED, fate < MASKED + REPLACED], [tokenizer.mask_id, drawn], originals
-    )
-    return Masked(inputs, labels)
-
-
-def _choose(
-    candidates: NDArray[np.bool_],
-    rng: np.random.Generator,
-    fraction: float,
-    mean_span: float,
-) -> NDArray[np.bool_]:
-    """Choose the candidates with the smallest random keys per sequence; a span has a common key."""
+    candidates = np.isin(ids, tokenizer.hidden_ids)
     counts = candidates.sum(-1, keepdims=True)
-    wanted = np.clip(
-        np.rint(fraction * counts).astype(np.int64), np.minimum(counts, 1), counts
-    )
+    number = np.rint(fraction * counts).astype(np.int64)
+    number = np.clip(number, np.minimum(counts, 1), counts)
+    # The candidates with the smallest random keys of a sequence are chosen; a span has a common key.
     keys = rng.random(candidates.shape)
     if mean_span > 1:
         spans = np.cumsum(rng.random(candidates.shape) < 1 / mean_span, -1)
         keys = np.take_along_axis(keys, np.minimum(spans, candidates.shape[-1] - 1), -1)
     order = np.argsort(np.where(candidates, keys, np.inf), -1, kind="stable")
     chosen = np.zeros(candidates.shape, np.bool_)
-    np.put_along_axis(chosen, order, np.arange(candidates.shape[-1]) < wanted, -1)
-    return chosen
+    np.put_along_axis(chosen, order, np.arange(candidates.shape[-1]) < number, -1)
+    labels = np.where(chosen, ids.astype(np.int64), NOT_MASKED)
+    if hide_all:
+        return Masked(np.where(chosen, ids.dtype.type(tokenizer.mask_id), ids), labels)
+    originals = ids[chosen]
+    fate = rng.random(originals.size)
+    others = rng.choice(tokenizer.hidden_ids, originals.size)
+    inputs = np.array(ids)
+    inputs[chosen] = np.select(
+        [fate < MASKED, fate < MASKED + REPLACED],
+        [tokenizer.mask_id, others],
+        originals,
+    )
+    return Masked(inputs, labels)
 
 
 def next_tokens(ids: NDArray[np.integer], tokenizer: Tokenizer) -> Masked:

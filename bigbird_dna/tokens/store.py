@@ -13,77 +13,28 @@ document is divided there, so that consecutive sentences are always adjacent. Al
 """
 
 from array import array
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.console import progress
-from bigbird_dna.disk.atomic import checksum, write_json
+from bigbird_dna.console import ProgressBar
+from bigbird_dna.disk.atomic import checksum, read_object, reading, write_json
 from bigbird_dna.disk.directories import atomic_directory
-from bigbird_dna.disk.json_files import read_json_of
 from bigbird_dna.errors import DataError, shortened
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, fraction_n, reverse_complement
 from bigbird_dna.genome.splits import name_parts
-from bigbird_dna.tokens.corpus import (
-    MAX_N,
-    Document,
-    DocumentPlan,
-    iter_documents,
-    ordered_map,
-)
+from bigbird_dna.tokens.corpus import MAX_N, DocumentPlan, iter_documents
 from bigbird_dna.tokens.interface import Tokenizer, require_dna
 
 FORMAT = 3
 DESCRIPTION = "store.json"
 TOKENS, SENTENCES, DOCUMENTS = "tokens.bin", "sentences.npy", "documents.npy"
-
-
-class _EncodedDocument(NamedTuple):
-    tokens: bytes  # ids in the type of the store
-    sentence_tokens: list[int]  # number of tokens of each sentence
-    run_sentences: list[int]  # number of sentences of each run of adjacent sentences
-    counts: Counter[str]  # bases, skipped_sentences, skipped_bases
-
-
-@dataclass(frozen=True)
-class _Encoder:
-    """Converts a document to tokens; picklable, for worker processes."""
-
-    reference: Reference
-    tokenizer: Tokenizer
-    max_n: float
-    dtype: str
-
-    def __call__(self, document: Document) -> _EncodedDocument:
-        sequence = self.reference.fetch(document.interval)
-        if document.reverse_of is not None:
-            sequence = reverse_complement(sequence)
-        sentences: list[str] = []
-        run_sentences = [0]
-        counts: Counter[str] = Counter()
-        first = document.start
-        for start, end in pairwise((first, *document.sentence_ends)):
-            sentence = sequence[start - first : end - first]
-            if fraction_n(sentence) <= self.max_n:
-                sentences.append(sentence)
-                run_sentences[-1] += 1
-                counts["bases"] += len(sentence)
-            else:
-                counts["skipped_sentences"] += 1
-                counts["skipped_bases"] += len(sentence)
-                run_sentences.append(0)
-        rows = self.tokenizer.encode_batch(sentences)
-        tokens = np.concatenate([np.empty(0, np.int32), *rows]).astype(self.dtype)
-        lengths = [len(row) for row in rows]
-        runs = [count for count in run_sentences if count]
-        return _EncodedDocument(tokens.tobytes(), lengths, runs, counts)
+_CHUNK = 64  # documents that are encoded together
 
 
 def build_store(
@@ -96,40 +47,58 @@ def build_store(
     split: str = "train",
     seed: int = 0,
     max_n: float = MAX_N,
-    workers: int = 1,
-    description: str = "tokenizing",
+    threads: int = 1,
 ) -> dict[str, Any]:
     """Draw the documents of a split's contigs or segments, encode them, and write a store atomically.
 
     The bytes depend on the sequence, the tokenizer, the plan, `max_n` and the seed, but not on the number of
-    processes. Sentences are encoded one by one; those with a larger fraction of N than `max_n` are skipped.
+    threads. Sentences are encoded one by one; those with a larger fraction of N than `max_n` are skipped.
     Returns the content of `store.json`. Memory has 8 bytes per sentence. `DataError` if no sentence is left.
     """
     require_dna(tokenizer)
-    dtype = "uint16" if tokenizer.vocabulary <= 1 << 16 else "uint32"
-    num_documents = sum(1 for _ in iter_documents(segments, plan, seed))
-    num_first_pass = sum(1 for _ in iter_documents(segments, plan.first, seed))
-    encoder = _Encoder(
-        reference, tokenizer, max_n, np.dtype(dtype).newbyteorder("<").str
-    )
+    dtype, code = "uint16", "u2"
+    if tokenizer.vocabulary > 1 << 16:
+        dtype, code = "uint32", "u4"
+    # Documents of the first pass, or with both strands of the first pass of each.
+    first_passes = 2 if plan.strands == "both" else 1
     sentences, documents = array("q", [0]), array("q", [0])
-    first_documents = 0
-    counts: Counter[str] = Counter()
-    with atomic_directory(Path(directory)) as temporary:
-        with (temporary / TOKENS).open("wb") as stream:
-            encoded = ordered_map(
-                encoder, iter_documents(segments, plan, seed), workers
-            )
-            encoded = progress(encoded, description, total=num_documents)
-            for number, document in enumerate(encoded):
-                stream.write(document.tokens)
-                counts.update(document.counts)
-                for count in document.sentence_tokens:
-                    sentences.append(sentences[-1] + count)
-                for count in document.run_sentences:
-                    documents.append(documents[-1] + count)
-                if number < num_first_pass:
-                    first_documents = len(documents) - 1
+    first_documents = bases = skipped_sentences = skipped_bases = 0
+    stream = iter_documents(segments, plan, seed)
+    total = plan.passes * sum(map(len, segments))
+    with (
+        atomic_directory(Path(directory)) as temporary,
+        ProgressBar(f"tokenizing {split}", total, "bp") as bar,
+    ):
+        with (temporary / TOKENS).open("wb") as file:
+            while chunk := list(islice(stream, _CHUNK)):
+                texts = []
+                for document in chunk:
+                    sequence = reference.fetch(document.interval)
+                    if document.reverse:
+                        sequence = reverse_complement(sequence)
+                    run = 0  # adjacent sentences
+                    for start, end in pairwise((0, *document.ends)):
+                        sentence = sequence[start:end]
+                        if fraction_n(sentence) <= max_n:
+                            texts.append(sentence)
+                            run += 1
+                            continue
+                        skipped_sentences += 1
+                        skipped_bases += len(sentence)
+                        if run:
+                            documents.append(documents[-1] + run)
+                            run = 0
+                    if run:
+                        documents.append(documents[-1] + run)
+                    if document.number < first_passes:
+                        first_documents = len(documents) - 1
+                    bar.advance(len(sequence))
+                rows = tokenizer.encode_batch(texts, threads)
+                if rows:
+                    file.write(np.concatenate(rows).astype(f"<{code}").tobytes())
+                for row in rows:
+                    sentences.append(sentences[-1] + len(row))
+                bases += sum(map(len, texts))
         np.save(temporary / SENTENCES, np.array(sentences, "<i8"))
         np.save(temporary / DOCUMENTS, np.array(documents, "<i8"))
         contigs = list(dict.fromkeys(segment.contig for segment in segments))
@@ -146,13 +115,12 @@ def build_store(
             "reference_sha256": checksum(reference.path),
             "dtype": dtype,
             "documents": len(documents) - 1,
-            # Documents of the first pass, or with both strands of the first pass of each.
             "first_documents": first_documents,
             "sentences": len(sentences) - 1,
             "tokens": sentences[-1],
-            "bases": counts["bases"],
-            "skipped_sentences": counts["skipped_sentences"],
-            "skipped_bases": counts["skipped_bases"],
+            "bases": bases,
+            "skipped_sentences": skipped_sentences,
+            "skipped_bases": skipped_bases,
             "max_n": max_n,
             "contigs": contigs,
             "passes": plan.passes,
@@ -173,7 +141,7 @@ def build_store(
 
 
 class TokenStore:
-    """An open store; pickling stores the path, not the data.
+    """An open store.
 
     `tokens` (T,), `sentences` (S + 1,) and `documents` (D + 1,) are described above; `info` is the content of
     `store.json`.
@@ -185,73 +153,42 @@ class TokenStore:
         Reads only `store.json` and the sizes of the other files; see `verify`.
         """
         self.directory = Path(directory)
-        path = self.directory / DESCRIPTION
-        if not path.is_file():
-            raise DataError(f"{self.directory}: not a token store (no {path.name})")
-        self.info: dict[str, Any] = read_json_of(
-            path, DataError, "not readable as JSON"
-        )
-        if not isinstance(self.info, dict) or self.info.get("format") != FORMAT:
+        self.info = info = read_object(self.directory / DESCRIPTION)
+        if info.get("format") != FORMAT:
             raise DataError(
-                f"{path}: not the description of a token store of format {FORMAT}; tokenize again"
+                f"{self.directory}: not a token store of format {FORMAT}; tokenize again"
             )
-        try:
-            counts = [self.info[key] for key in ("tokens", "sentences", "documents")]
-            dtype = np.dtype(self.info["dtype"]).newbyteorder("<")
-            made_with = str(self.info["tokenizer_sha256"])
-            missing = {"strands", "first_documents", "files"} - self.info.keys()
-            if missing:
-                raise KeyError(missing.pop())
-        except (KeyError, TypeError) as error:
-            raise DataError(f"{path}: damaged: {error}; tokenize again") from None
-        if tokenizer is not None and tokenizer.sha256 != made_with:
+        # A missing key is a `KeyError`.
+        with reading(self.directory, "damaged; tokenize again", Exception):
+            sha256 = info["tokenizer_sha256"]
+            dtype = np.dtype(info["dtype"]).newbyteorder("<")
+            path = self.directory / TOKENS
+            self.tokens: NDArray[Any] = np.empty(0, dtype)
+            if path.stat().st_size:  # an empty file cannot be mapped
+                self.tokens = np.memmap(path, dtype, "r").view(np.ndarray)
+            self.sentences: NDArray[np.int64] = self._map(SENTENCES)
+            self.documents: NDArray[np.int64] = self._map(DOCUMENTS)
+            if (len(self.tokens), len(self.sentences), len(self.documents)) != (
+                info["tokens"],
+                info["sentences"] + 1,
+                info["documents"] + 1,
+            ):
+                raise ValueError("its files have other sizes than in store.json")
+        if tokenizer is not None and tokenizer.sha256 != sha256:
             raise DataError(
-                f"{self.directory}: made with another tokenizer (sha256 {shortened(made_with, 12)}, "
+                f"{self.directory}: made with another tokenizer (sha256 {sha256[:12]}…, "
                 f"not {tokenizer.sha256[:12]}…); tokenize again"
             )
-        self.tokens = _map_array(self.directory / TOKENS, dtype)
-        self.sentences = _map_array(self.directory / SENTENCES)
-        self.documents = _map_array(self.directory / DOCUMENTS)
-        sizes = [
-            len(self.tokens),
-            len(self.sentences) - 1,
-            len(self.documents) - 1,
-        ]
-        ends = [self.sentences[-1], self.documents[-1]]
-        if sizes != counts or ends != counts[:2]:
-            raise DataError(
-                f"{self.directory}: damaged: its files do not have the numbers of tokens, sentences and "
-                f"documents in {DESCRIPTION}; tokenize again"
-            )
+
+    def _map(self, name: str) -> NDArray[np.int64]:
+        mapped = np.load(self.directory / name, mmap_mode="r")
+        return np.asarray(mapped.view(np.ndarray))
 
     def verify(self) -> None:
         """Read all files, some seconds per gigabyte; `DataError` if one does not have its checksum."""
         for name, expected in self.info["files"].items():
-            found = checksum(self.directory / name)
-            if found != expected:
-                raise DataError(
-                    f"{self.directory / name}: damaged: sha256 {found[:12]}…, expected "
-                    f"{shortened(str(expected), 12)}; tokenize again"
-                )
-
-    def __reduce__(self) -> tuple[Any, tuple[Path]]:
-        return TokenStore, (self.directory,)
-
-
-def _map_array(path: Path, dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
-    """Map a .npy file, or with `dtype` the values of a file without header; `DataError` if it is damaged."""
-    try:
-        if dtype is None:
-            return np.load(path, mmap_mode="r").view(np.ndarray)  # type: ignore[no-any-return]
-        if path.stat().st_size == 0:
-            return np.empty(0, dtype)
-        return np.memmap(path, dtype, "r").view(np.ndarray)
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot read the file: {error.strerror}") from None
-    except (ValueError, EOFError) as error:
-        raise DataError(f"{path}: damaged: {error}; tokenize again") from None
+            if checksum(self.directory / name) != expected:
+                raise DataError(f"{self.directory / name}: damaged; tokenize again")
 
 
 class JoinedStores:
@@ -283,16 +220,15 @@ class _JoinedTokens:
     def __getitem__(self, key: Any) -> NDArray[np.integer]:
         """Return the ids of a slice of consecutive ones."""
         start, stop, _ = key.indices(len(self))
-        parts = [
+        slices = [
             tokens[max(start - first, 0) : max(stop - first, 0)]
             for tokens, first in zip(self._arrays, self._starts[:-1], strict=True)
         ]
-        return np.concatenate(parts)
+        return np.concatenate(slices)
 
 
 def _join_offsets(offsets: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    starts = np.cumsum([0, *(each[-1] for each in offsets)])
-    joined = [
-        each[1:] + start for each, start in zip(offsets, starts[:-1], strict=True)
-    ]
-    return np.concatenate([starts[:1], *joined])
+    joined = np.zeros(1, np.int64)
+    for starts in offsets:
+        joined = np.concatenate([joined, starts[1:] + joined[-1]])
+    return joined

@@ -2,16 +2,9 @@
 
 import itertools
 import json
-import os
-import pickle
 import shutil
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +14,7 @@ from hypothesis import strategies as st
 
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import MARKER
-from bigbird_dna.errors import BigBirdDnaError, DataError
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import (
     Interval,
@@ -29,7 +22,7 @@ from bigbird_dna.genome.sequence import (
     reverse_complement,
     whole_contigs,
 )
-from bigbird_dna.tokens.corpus import DocumentPlan, iter_documents, ordered_map
+from bigbird_dna.tokens.corpus import DocumentPlan, iter_documents
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.store import (
     DOCUMENTS,
@@ -61,10 +54,11 @@ def expected_documents(
     documents: list[list[str]] = []
     for document in iter_documents(segments, plan, seed):
         documents.append([])
-        for interval in document.sentences():
-            sentence = reference.fetch(interval)
-            if document.reverse_of is not None:
-                sentence = reverse_complement(sentence)
+        sequence = reference.fetch(document.interval)
+        if document.reverse:
+            sequence = reverse_complement(sequence)
+        for start, end in itertools.pairwise((0, *document.ends)):
+            sentence = sequence[start:end]
             if fraction_n(sentence) <= max_n:
                 documents[-1].append(sentence)
             else:
@@ -138,9 +132,7 @@ def test_a_store_holds_the_documents(
     assert info["documents"] == len(documents) == len(store.documents) - 1
     assert info["sentences"] == len(kept) == len(store.sentences) - 1
     assert info["bases"] == sum(map(len, kept))
-    assert info["skipped_sentences"] == sum(len(d.sentence_ends) for d in drawn) - len(
-        kept
-    )
+    assert info["skipped_sentences"] == sum(len(d.ends) for d in drawn) - len(kept)
     assert info["skipped_bases"] == sum(len(d.interval) for d in drawn) - info["bases"]
     assert (info["skipped_sentences"] > 0) == (max_n < 1)
     assert (
@@ -169,25 +161,22 @@ def test_a_store_of_segments_says_which_bases(
     )
 
 
-def test_bytes_do_not_depend_on_processes(
+def test_bytes_do_not_depend_on_threads(
     built: Path, tmp_path: Path, reference: Reference, tokenizer: DnaTokenizer
 ) -> None:
     segments = whole_contigs(reference.contigs)
     target = tmp_path / "two"
-    build_store(target, reference, segments, tokenizer, PLAN, seed=3, workers=2)
+    build_store(target, reference, segments, tokenizer, PLAN, seed=3, threads=2)
     assert {path.name for path in built.iterdir()} == {*FILES, "store.json", MARKER}
     assert files(target) == files(built)
 
 
-def test_two_bytes_a_token_read_only_and_pickled_by_path(built: Path) -> None:
+def test_two_bytes_a_token_read_only(built: Path) -> None:
     store = TokenStore(built)
     assert store.tokens.dtype == np.uint16 and store.info["dtype"] == "uint16"
     assert (built / "tokens.bin").stat().st_size == 2 * store.info["tokens"]
     with fails(ValueError):
         store.tokens[:9][0] = 1
-    content = pickle.dumps(store)
-    assert len(content) < 1000
-    assert (pickle.loads(content).tokens == store.tokens).all()
     assert "stretches" not in store.info, "of whole contigs there is nothing to add"
 
 
@@ -226,16 +215,13 @@ def test_no_contigs_make_an_empty_store_and_those_of_n_alone_none(
     assert store.sentences.tolist() == store.documents.tolist() == [0]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
 def test_an_error_on_the_way_leaves_an_older_store(
-    damaged: Path, reference: Reference, tokenizer: DnaTokenizer, workers: int
+    damaged: Path, reference: Reference, tokenizer: DnaTokenizer
 ) -> None:
     before = files(damaged)
     contigs = {"a": 9000, "unheard-of": 9000}
     with fails(DataError):
-        build_store(
-            damaged, reference, whole_contigs(contigs), tokenizer, PLAN, workers=workers
-        )
+        build_store(damaged, reference, whole_contigs(contigs), tokenizer, PLAN)
     assert files(damaged) == before
     assert [path.name for path in damaged.parent.iterdir()] == ["store"]
 
@@ -315,106 +301,3 @@ def test_a_changed_bit_is_found_by_verification(damaged: Path, name: str) -> Non
     store = TokenStore(damaged)
     with fails(DataError, damaged / name):
         store.verify()
-
-
-# The ordered map
-
-
-def slow_for_even(number: int) -> int:
-    if number % 2 == 0:
-        sum(range(200_000))
-    return number * number
-
-
-def refuse_seven(number: int) -> int:
-    if number == 7:
-        raise DataError("seven")
-    return number
-
-
-def die_at_seven(number: int) -> int:
-    if number == 7:
-        os._exit(1)
-    return number
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_results_in_order_and_items_read_little_ahead(workers: int) -> None:
-    read = 0
-
-    def items() -> Iterator[int]:
-        nonlocal read
-        for number in range(100):
-            read += 1
-            yield number
-
-    for taken, result in enumerate(ordered_map(slow_for_even, items(), workers), 1):
-        assert result == (taken - 1) ** 2
-        assert read <= taken + 8 * workers
-    assert taken == read == 100
-    assert list(ordered_map(slow_for_even, [], workers)) == []
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_an_error_of_the_function_arrives_in_its_turn(workers: int) -> None:
-    results = ordered_map(refuse_seven, range(20), workers)
-    assert [next(results) for _ in range(7)] == list(range(7))
-    with fails(DataError):
-        next(results)
-    if workers > 1:
-        with fails(BigBirdDnaError):
-            list(ordered_map(die_at_seven, range(20), workers))
-
-
-def own_number(_: object) -> int:
-    time.sleep(0.05)
-    return os.getpid()
-
-
-def say_numbers() -> None:
-    try:
-        for number in ordered_map(own_number, repeat(None), 2):
-            print(number, flush=True)
-    except (
-        BaseException
-    ) as error:  # CPython raises a RuntimeError if the interrupt comes inside a lock
-        print(repr(error), repr(error.__context__), file=sys.stderr)
-
-
-def lives(process: int) -> bool:
-    """Whether it runs; a dead one may be listed until somebody asks how it ended."""
-    try:
-        return (
-            Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-            not in "ZX"
-        )
-    except OSError:
-        return False
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_processes_end_with_their_parent(number: int) -> None:
-    """Also where it is killed and can't tell them; an interrupt reaches all, and the parent alone says so."""
-    code = "from tests.tokens.test_store import say_numbers; say_numbers()"
-    parent = subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=Path(__file__).parents[2],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert parent.stdout is not None and parent.stderr is not None
-    workers: set[int] = set()
-    while len(workers) < 2:
-        workers.add(int(parent.stdout.readline()))
-    (os.killpg if number == signal.SIGINT else os.kill)(parent.pid, number)
-    _, said = parent.communicate(timeout=30)
-    assert ("KeyboardInterrupt" in said, "Traceback" in said) == (
-        number == signal.SIGINT,
-        False,
-    ), said
-    deadline = time.monotonic() + 20
-    while any(lives(worker) for worker in workers):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
