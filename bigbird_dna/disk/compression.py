@@ -4,10 +4,10 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Literal, cast
+from typing import IO, Any, Literal, cast
 
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.errors import DataError
@@ -65,8 +65,13 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     if kind == "bgzip":
         require_end_block(path)
     try:
-        with path.open("rb") if kind == "plain" else gzip.open(path, "rb") as stream:
-            yield cast(IO[bytes], stream)
+        if kind == "plain":
+            with path.open("rb") as stream:
+                yield stream
+        else:
+            # Lines are read in C, unlike those of `GzipFile`.
+            with io.BufferedReader(cast(Any, gzip.GzipFile(path)), 1 << 20) as stream:
+                yield stream
     except EOFError:
         raise DataError(
             f"{path}: the file is truncated: the {kind} stream ends too early"
@@ -75,7 +80,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
         raise DataError(f"{path}: the {kind} file is damaged: {error}") from None
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+def read_lines(path: Path) -> Generator[tuple[int, str], None, None]:
     """Yield the lines of a text file without LF or CRLF, numbered from 1.
 
     Errors are those of `open_bytes`, and a line that is not UTF-8.

@@ -15,7 +15,7 @@ from bigbird_dna.disk.atomic import (
     check_writable,
     is_special,
 )
-from bigbird_dna.errors import UsageError, printable
+from bigbird_dna.errors import DataError, UsageError, printable
 
 
 def named_output(output: Path | str | None) -> Path | None:
@@ -52,6 +52,8 @@ def check_output(output: Path | None, inputs: Iterable[object]) -> None:
     """
     if output is None or is_special(output):
         return
+    if not output.parent.is_dir():
+        raise UsageError(f"{output}: directory {output.parent} does not exist")
     real = output.resolve()
     for source in inputs:
         if isinstance(source, (str, Path)) and Path(source).exists():
@@ -62,27 +64,43 @@ def check_output(output: Path | None, inputs: Iterable[object]) -> None:
 
 
 @contextmanager
+def naming_errors(output: Path | None) -> Iterator[None]:
+    """Name the output in system errors; `BrokenPipeError` is passed on unchanged."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise DataError(
+            f"{output or 'standard output'}: cannot write the output: {error.strerror or error}"
+        ) from None
+
+
+@contextmanager
 def open_text(output: Path | None, errors: str = "strict") -> Iterator[IO[str]]:
     """Open UTF-8 text with `\\n` line ends, which is bgzip if the name ends in `.gz`; None: standard output.
 
     A file is written atomically; standard output, pipes and devices receive the text as it is written.
     """
-    if output is None:
-        if isinstance(sys.stdout, io.TextIOWrapper):  # it is not in a notebook
-            sys.stdout.reconfigure(encoding="utf-8", errors=errors, newline="\n")
-        yield sys.stdout
-        sys.stdout.flush()
-    elif is_special(output):
-        with output.open("w", encoding="utf-8", errors=errors) as stream:
-            yield stream
-    else:
-        with atomic_path(output) as path:
-            opened = bgzip_writer(path) if path.suffix == ".gz" else path.open("wb")
-            with opened as file:
-                text = io.TextIOWrapper(file, "utf-8", errors, "\n")
-                yield text
-                text.flush()
-                text.detach()
+    with naming_errors(output):
+        if output is None:
+            if isinstance(sys.stdout, io.TextIOWrapper):  # it is not in a notebook
+                sys.stdout.reconfigure(
+                    encoding="utf-8", errors=errors, newline="\n", line_buffering=True
+                )
+            yield sys.stdout
+            sys.stdout.flush()
+        elif is_special(output):
+            with output.open("w", 1, encoding="utf-8", errors=errors) as stream:
+                yield stream
+        else:
+            with atomic_path(output) as path:
+                opened = bgzip_writer(path) if path.suffix == ".gz" else path.open("wb")
+                with opened as file:
+                    text = io.TextIOWrapper(file, "utf-8", errors, "\n")
+                    yield text
+                    text.flush()
+                    text.detach()
 
 
 def file_names(names: Iterable[str]) -> dict[str, str]:

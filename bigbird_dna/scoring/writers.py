@@ -18,6 +18,7 @@ from bigbird_dna.disk.outputs import (
     check_output,
     format_for,
     named_output,
+    naming_errors,
     open_text,
     provenance_lines,
 )

@@ -127,7 +127,7 @@ def tokenize(
         for start in range(0, len(ids), _COUNTED):
             counted = ids[start : start + _COUNTED]
             usages[split] += np.bincount(counted, minlength=model.vocabulary)
-    usages["genome"] = sum(usages.values())
+    usages["genome"] = np.sum([*usages.values()], axis=0)
     statistics = {}
     for name, usage in usages.items():
         # Only tokens of bases: Ns and their tokens would increase the value.

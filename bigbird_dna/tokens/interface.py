@@ -212,11 +212,12 @@ def read_description(
     description: Mapping[str, Any], source: str
 ) -> tuple[Specials, int]:
     """Read special tokens and vocabulary from a `Tokenizer.description`; `ModelError` if it is damaged."""
-    specials = [description.get(name) for name in Specials._fields]
-    vocabulary = description.get("vocabulary")
-    numbers = [*specials, vocabulary]
-    if any(type(number) is not int for number in numbers) or not (
-        0 <= min(specials) <= max(specials) < vocabulary
+    numbers = [description.get(name) for name in (*Specials._fields, "vocabulary")]
+    integers = [number for number in numbers if type(number) is int]
+    *specials, vocabulary = integers or [0]
+    if (
+        len(integers) < len(numbers)
+        or not 0 <= min(specials) <= max(specials) < vocabulary
     ):
         raise ModelError(f"{source}: the description of its special tokens is damaged")
     return Specials(*specials), vocabulary

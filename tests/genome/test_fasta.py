@@ -13,7 +13,7 @@ from Bio.SeqRecord import SeqRecord
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import (
     flat_format,
     read_fasta,
@@ -93,11 +93,6 @@ def test_standard_input_can_be_read_twice_and_is_called_by_its_name(monkeypatch)
         assert scan_fasta(path) == {"a": 4}
         assert list(read_records(path)) == [("a", "ACGT")]
     assert not path.exists()
-    terminal = io.TextIOWrapper(io.BytesIO())
-    terminal.isatty = lambda: True
-    monkeypatch.setattr(sys, "stdin", terminal)
-    with fails(UsageError), readable("-"):
-        pass
 
 
 # A GenBank or EMBL file gives the same reference as FASTA with its sequences, or is refused.
