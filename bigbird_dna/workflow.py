@@ -57,23 +57,32 @@ def threads_each(wildcards: object, threads: int, resources: Any) -> int:
     return each
 
 
-def launcher(container: str) -> Callable[..., list[str]]:
-    """Return a function for params: the program that trains with the processes and nodes of its job.
+def launcher(container: str) -> Callable[..., str]:
+    """Return a function for params: the shell words that train with the processes and nodes of a job.
 
-    `container` is the command that enters the image, if the training must enter it itself.
+    `container` is the command that enters the image, if the training must enter it itself. On several nodes,
+    `srun` starts one `torchrun` per node, and all connect to the node of the job's script. Without `-P`,
+    Python would import a file of the working directory with the name of one of its modules.
     """
+    program = "-P -m bigbird_dna.cli.main"
 
-    def launch(wildcards: object, threads: int, resources: Any) -> list[str]:
-        counts = {
-            "processes": resources.processes,
-            "nodes": resources.get("nodes", 1),
-            "cpus": threads,
-        }
-        if counts["processes"] == counts["nodes"] == 1 and not container:
-            return ["bigbird-dna"]
-        options = [f"--{name}={count}" for name, count in counts.items()]
-        options += [f"--container-command={container}"] if container else []
-        return ["python", "-P", "-m", "bigbird_dna.cli.launch", *options, "--"]
+    def launch(wildcards: object, threads: int, resources: Any) -> str:
+        nodes = resources.get("nodes", 1)
+        if resources.processes == nodes == 1:
+            return f"{container} python {program}" if container else "bigbird-dna"
+        torchrun = f"{container} python -P -m torch.distributed.run".strip()
+        training = (
+            f"--nproc-per-node={resources.processes // nodes} --no-python"
+            f" python -u {program}"
+        )
+        if nodes == 1:
+            return f"{torchrun} --standalone {training}"
+        return (
+            f"srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1"
+            f" --cpus-per-task={threads} --kill-on-bad-exit=1 {torchrun}"
+            f" --nnodes={nodes} --rdzv-backend=c10d --rdzv-id=$SLURM_JOB_ID"
+            f" --rdzv-endpoint=$(hostname):$((20000 + SLURM_JOB_ID % 20000)) {training}"
+        )
 
     return launch
 

@@ -149,7 +149,7 @@ def test_a_demo_whose_jobs_are_preempted_and_cancelled_ends_in_the_same_files(
         "resuming at step"
         in (homes["cluster"] / "results/logs/pretrain.log").read_text()
     )
-    assert "bigbird_dna.cli.launch --processes=2" in snakemake_log(homes["cluster"])
+    assert "--nproc-per-node=2" in snakemake_log(homes["cluster"])
     expected, found = results(homes["alone"]), results(homes["cluster"])
     assert {name for name in expected if found.get(name) != expected[name]} == set()
     assert set(found) == set(expected) and len(found) > 50
@@ -182,19 +182,22 @@ def test_jobs_side_by_side_get_different_gpus_of_the_type_asked_for(
 
 STANDIN = Path(__file__).with_name("standin")
 NODES = """
+from types import SimpleNamespace
+from bigbird_dna.workflow import launcher
 rule pretrain:
     output: directory("pretrained")
     resources: gpu=2, mem_mb=100, runtime=20
+    params:
+        launch=lambda wildcards, threads, resources: launcher("INSIDE")(
+            wildcards, threads, SimpleNamespace(processes=2, get=resources.get)
+        )
     shell:
-        "python -P -m bigbird_dna.cli.launch --processes 2 --nodes {resources.nodes} --cpus {threads} INSIDE"
-        " -- pretrain run.yaml --output {output} --checkpoint-dir checkpoints --threads 1 --device cpu"
-        " > pretrain.log 2>&1"
+        "{params.launch} pretrain run.yaml --output {output} --checkpoint-dir checkpoints"
+        " --threads 1 --device cpu > pretrain.log 2>&1"
 """
 
 
-@pytest.mark.parametrize(
-    "inside", ["", "--container-command 'apptainer exec --nv image.sif'"]
-)
+@pytest.mark.parametrize("inside", ["", "apptainer exec --nv image.sif"])
 def test_pretraining_on_two_nodes(
     inside: str, two_nodes: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,7 +221,7 @@ def test_pretraining_on_two_nodes(
     assert done.returncode == 0, done.stderr + (log.read_text() if log.exists() else "")
     told = (tmp_path / "told").read_text() if inside else ""
     assert told.count(
-        "exec\t--nv\timage.sif\tpython\t-m\ttorch.distributed.run\t--nnodes=2"
+        "exec\t--nv\timage.sif\tpython\t-P\t-m\ttorch.distributed.run\t--nnodes=2"
     ) == 2 * bool(inside)
     words = [
         *("pretrain", config, "--output", tmp_path / "alone"),

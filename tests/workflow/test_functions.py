@@ -45,21 +45,19 @@ def test_the_program_that_trains_and_its_threads_go_by_the_processes_and_nodes_o
     None
 ):
     one, many = Resources(processes=1), Resources(processes=8, nodes=2)
-    assert launcher("")({}, 4, one) == ["bigbird-dna"] and threads_each({}, 4, one) == 4
-    expected = [
-        "python",
-        "-P",
-        "-m",
-        "bigbird_dna.cli.launch",
-        "--processes=8",
-        "--nodes=2",
-        "--cpus=4",
-    ]
-    assert (
-        launcher("")({}, 4, many) == [*expected, "--"]
-        and threads_each({}, 4, many) == 1
+    assert launcher("")({}, 4, one) == "bigbird-dna"
+    assert threads_each({}, 4, one) == 4 and threads_each({}, 4, many) == 1
+    node = Resources(processes=8)
+    run = "--no-python python -u -P -m bigbird_dna.cli.main"
+    expected = (
+        f"python -P -m torch.distributed.run --standalone --nproc-per-node=8 {run}"
     )
-    assert launcher("a b")({}, 4, many) == [*expected, "--container-command=a b", "--"]
+    assert launcher("")({}, 4, node) == expected
+    assert launcher("a b")({}, 4, node) == f"a b {expected}"
+    text = launcher("")({}, 4, many)
+    assert (
+        text.startswith("srun --nodes=2 --ntasks=2 ") and "--nproc-per-node=4" in text
+    )
 
 
 def test_a_job_asks_for_more_each_time_and_a_training_stops_before_its_time_is_over() -> (
@@ -171,7 +169,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     written = r"^Shell command: (?:print(?:f|env) .*?; )?"
     program = (
         written
-        + r"(?:bigbird-dna|python -P -m bigbird_dna\.cli\.launch .*? --) (.*?) 2?> "
+        + r"(?:bigbird-dna|python -P -m torch.*? bigbird_dna\.cli\.main) (.*?) 2?> "
     )
     return set(re.findall(program, text, re.MULTILINE))
 

@@ -29,6 +29,6 @@ for _experiment, _files in EXPERIMENTS.items():
             limit=time_limit,
             device=device,
         shell:
-            "printenv BIGBIRD_DNA_RUN > {log:q}.yaml; {params.launch:q} experiment run"
+            "printenv BIGBIRD_DNA_RUN > {log:q}.yaml; {params.launch} experiment run"
             " {params.experiment:q} {log:q}.yaml -o {params.directory:q} --threads {threads}"
             " {params.limit:q} --device {params.device:q} > {log:q} 2>&1"

@@ -32,7 +32,7 @@ rule pretrain:
         limit=time_limit,
         device=device,
     shell:
-        "{params.launch:q} {params.command:q} {input.config:q} {params.data:q} {params.start:q}"
+        "{params.launch} {params.command:q} {input.config:q} {params.data:q} {params.start:q}"
         " --output {output:q} --checkpoint-dir {params.checkpoints:q} --threads {params.threads:q}"
         " {params.limit:q} --device {params.device:q} > {log:q} 2>&1"
 
