@@ -105,10 +105,10 @@ test-mps: $(INSTALLED)
 
 benchmark-gpu: $(INSTALLED)
 	mkdir -p results/gpu
-	$(BIN)/bigbird-dna benchmark attention --device cuda --dtype bfloat16 --batch 8 --lengths 4096 --layers 12 \
-		--vocab-size 32000 -o results/gpu/encoder.json
-	$(BIN)/bigbird-dna benchmark attention --device cuda --dtype bfloat16 --lengths 4096,16384,65536,131072 \
-		--implementations flex,blocked,sdpa,huggingface --layers 0 --max-seconds 3 -o results/gpu/attention.json
+	$(BIN)/bigbird-dna benchmark attention --device cuda --dtype bfloat16 --length 4096 --layers 12 \
+		-o results/gpu/encoder.json
+	$(BIN)/bigbird-dna benchmark attention --device cuda --dtype bfloat16 --length 4096 --length 16384 --length 65536 \
+		--implementation flex --implementation blocked --implementation sdpa --layers 0 -o results/gpu/attention.json
 
 clean:
 	rm -rf results/demo build site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

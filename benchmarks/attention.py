@@ -30,7 +30,8 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 BACKENDS = ("native", "blocked", "flex", "dense", "auto")
 PEERS = ("sdpa", "huggingface")
 PATTERN = Pattern(block_size=64, global_blocks=2, window_blocks=3, random_blocks=3)
-HEAD_DIM = 64
+HEADS, HEAD_DIM = 12, 64
+VOCABULARY = 4096
 MASKED = 0.15  # fraction of the tokens that a training step predicts
 FIRST_ORDINARY_ID = 5
 # Of attention with the same pattern: relative to the largest absolute value.
@@ -41,52 +42,38 @@ def run(
     *,
     lengths: Sequence[int] = (512, 4096),
     implementations: Sequence[str] = ("native", "flex", "sdpa", "huggingface"),
-    batch: int = 1,
-    heads: int = 12,
     layers: int = 4,
-    vocab_size: int = 4096,
     dtype: str = "float32",
     device: str = "cpu",
     repeats: int = 5,
-    max_seconds: float = 30.0,
 ) -> list[Row]:
-    """Time attention and, with `layers` above 0, encoders: forward, and a training step.
-
-    An implementation takes no part at longer sequences once a call has taken more than `max_seconds`.
-    """
+    """Time attention and, with `layers` above 0, encoders: forward, and a training step."""
     # A backend that steps aside for another one is a row with a note.
     warnings.simplefilter("error", RouteWarning)
     networks: dict[str, nn.Module] = {}
     if layers > 0:
-        networks = make_encoders(
-            max(lengths),
-            heads,
-            layers,
-            vocab_size,
-            peer="huggingface" in implementations,
-        )
+        peer = "huggingface" in implementations
+        networks = make_encoders(max(lengths), layers, peer=peer)
     rows: list[Row] = []
     timing: dict[str, Any] = {"unit": "tokens", "device": device}
     for training in (False, True):
         kind = "forward and backward" if training else "forward"
-        slow: set[str] = set()
         for length in sorted(lengths):
-            timing["amount"] = batch * length
+            timing["amount"] = length
             generator = torch.Generator(device).manual_seed(0)
-            shape = (4, batch, heads, length, HEAD_DIM)
+            shape = (4, 1, HEADS, length, HEAD_DIM)
             inputs = torch.randn(shape, generator=generator, device=device)
             q, k, v, grad = inputs.to(getattr(torch, dtype)).unbind()
             calls = {
                 name: attention_call(name, q, k, v, grad if training else None)
                 for name in implementations
-                if name not in slow
             }
             if not training:
                 check_agreement(calls, q.dtype)
             work = f"attention, {kind}, {length:,} tokens"
-            measured = compare(work, calls, repeats, **timing)
+            rows += compare(work, calls, repeats, **timing)
 
-            ids, labels = masked_batch(batch, length, vocab_size)
+            ids, labels = masked_tokens(length)
             calls = {
                 name: encoder_call(
                     network.to(device).train(training),
@@ -95,18 +82,10 @@ def run(
                     dtype,
                 )
                 for name, network in networks.items()
-                if name not in slow
             }
             kind_of_step = "training step" if training else "inference"
             work = f"encoder, {kind_of_step}, {length:,} tokens"
-            measured += compare(work, calls, repeats, **timing)
-
-            slow |= {
-                row["implementation"]
-                for row in measured
-                if row.get("median", math.inf) > max_seconds
-            }
-            rows += measured
+            rows += compare(work, calls, repeats, **timing)
     return rows
 
 
@@ -201,15 +180,13 @@ def check_agreement(calls: dict[str, Call], dtype: torch.dtype) -> None:
 # Encoders.
 
 
-def make_encoders(
-    max_length: int, heads: int, layers: int, vocab_size: int, *, peer: bool
-) -> dict[str, nn.Module]:
+def make_encoders(max_length: int, layers: int, *, peer: bool) -> dict[str, nn.Module]:
     """This package's network with random weights, and HuggingFace's BigBird with the same."""
     config = EncoderConfig(
-        vocabulary=vocab_size,
+        vocabulary=VOCABULARY,
         layers=layers,
-        hidden=heads * HEAD_DIM,
-        heads=heads,
+        hidden=HEADS * HEAD_DIM,
+        heads=HEADS,
         max_length=max_length,
         block_size=PATTERN.block_size,
         global_blocks=PATTERN.global_blocks,
@@ -245,11 +222,11 @@ def copy_weights(network: nn.Module, peer: nn.Module) -> None:
         raise RuntimeError(f"weights differ: {[*unexpected, *missing]}")
 
 
-def masked_batch(batch: int, length: int, vocab_size: int) -> tuple[Tensor, Tensor]:
-    """Random ids, and labels that are -100 where a token is not masked, (B, L) each."""
+def masked_tokens(length: int) -> tuple[Tensor, Tensor]:
+    """Random ids, and labels that are -100 where a token is not masked, (1, L) each."""
     generator = torch.Generator().manual_seed(0)
-    shape = (batch, length)
-    ids = torch.randint(FIRST_ORDINARY_ID, vocab_size, shape, generator=generator)
+    shape = (1, length)
+    ids = torch.randint(FIRST_ORDINARY_ID, VOCABULARY, shape, generator=generator)
     masked = torch.rand(shape, generator=generator) < MASKED
     return ids, ids.masked_fill(~masked, -100)
 

@@ -17,9 +17,7 @@ TOLERANCE = 1e-9
 Floats = NDArray[np.float64]
 
 
-def run(
-    *, rows: int = 20_000, tracks: int = 100, repeats: int = 5, peers: bool = True
-) -> list[Row]:
+def run(*, rows: int = 20_000, tracks: int = 100, repeats: int = 5) -> list[Row]:
     """Time AUROC and average precision of random predictions, (rows, tracks), on torch's number of threads.
 
     `auc-report` also has confidence intervals, curves and a page. Both read the same files.
@@ -52,9 +50,8 @@ def run(
                 return np.array(list(pool.map(of_track, range(tracks))))
 
         calls: dict[str, Call] = {"auc-report": report}
-        if peers:
-            calls["scikit-learn"] = scikit_learn
-            if not np.allclose(report(), scikit_learn(), rtol=0, atol=TOLERANCE):
-                raise RuntimeError("AUROC or AUPRC differ from scikit-learn's")
+        calls["scikit-learn"] = scikit_learn
+        if not np.allclose(report(), scikit_learn(), rtol=0, atol=TOLERANCE):
+            raise RuntimeError("AUROC or AUPRC differ from scikit-learn's")
         work = f"AUROC and AUPRC, {rows:,} rows × {tracks:,} tracks"
         return compare(work, calls, repeats, amount=tracks, unit="tracks")

@@ -31,9 +31,7 @@ TOLERANCE = 1e-4  # of scores, which tables round
 Floats = NDArray[np.floating[Any]]
 
 
-def run(
-    *, device: str = "cpu", repeats: int = 5, batch_size: int = 32, peers: bool = True
-) -> list[Row]:
+def run(*, device: str = "cpu", repeats: int = 5, batch_size: int = 32) -> list[Row]:
     """Time embeddings of windows, scans of a contig and effects of variants."""
     rows: list[Row] = []
     with TemporaryDirectory() as name:
@@ -43,11 +41,10 @@ def run(
             sequence = str(next(records).sequence)
         genome.write_text(f">contig\n{sequence[:CONTIG_LENGTH]}\n")
         pysam.faidx(str(genome))
-        if peers:
-            for length, count in ((400, 64), (4000, 8)):
-                rows += embeddings(folder, length, count, device, repeats, batch_size)
-        rows += scans(folder, genome, device, repeats, batch_size, peers)
-        rows += variants(folder, genome, device, repeats, batch_size, peers)
+        for length, count in ((400, 64), (4000, 8)):
+            rows += embeddings(folder, length, count, device, repeats, batch_size)
+        rows += scans(folder, genome, device, repeats, batch_size)
+        rows += variants(folder, genome, device, repeats, batch_size)
     return rows
 
 
@@ -146,7 +143,6 @@ def scans(
     device: str,
     repeats: int,
     batch_size: int,
-    peers: bool,
 ) -> list[Row]:
     """Scores along both strands of a contig."""
     output = folder / "scores.parquet"
@@ -177,11 +173,10 @@ def scans(
 
     calls: dict[str, Call] = {"score-promoters": score_windows}
     work = f"scan of {CONTIG_LENGTH // 1000} kb, {WINDOW_MODEL}, stride {STRIDE}"
-    if peers:
-        calls["model.predict in a loop"] = plain_loop
-        # Both in ascending order: a table's rows may be sorted by strand.
-        results = {"table": np.sort(score_windows()), "loop": np.sort(plain_loop())}
-        check_equal(work, results)
+    calls["model.predict in a loop"] = plain_loop
+    # Both in ascending order: a table's rows may be sorted by strand.
+    results = {"table": np.sort(score_windows()), "loop": np.sort(plain_loop())}
+    check_equal(work, results)
     kb = CONTIG_LENGTH / 1000
     rows = compare(work, calls, repeats, amount=kb, unit="kb")
     work = f"scan of {CONTIG_LENGTH // 1000} kb, {BASE_MODEL}"
@@ -198,7 +193,6 @@ def variants(
     device: str,
     repeats: int,
     batch_size: int,
-    peers: bool,
 ) -> list[Row]:
     """Effects of substitutions on start sites: the largest change of a bin."""
     model: Any = load(BASE_MODEL)
@@ -242,8 +236,7 @@ def variants(
 
     calls: dict[str, Call] = {"score-variants": ours}
     work = f"{len(positions)} variants, {BASE_MODEL}"
-    if peers:
-        calls["model.predict in a loop"] = plain_loop
-        check_equal(work, {"table": ours(), "loop": plain_loop()})
+    calls["model.predict in a loop"] = plain_loop
+    check_equal(work, {"table": ours(), "loop": plain_loop()})
     amount = len(positions)
     return compare(work, calls, repeats, amount=amount, unit="variants")

@@ -4,12 +4,9 @@ Calls of the same work take turns (A B C, A B C, …) in one process, so that th
 and other load hits all alike. Ratios are medians over the pairs of a turn.
 """
 
-import json
 import os
 import platform
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
@@ -21,7 +18,6 @@ import torch
 from torch.utils.benchmark import Timer
 
 from bigbird_dna.console import log
-from bigbird_dna.errors import DataError
 from bigbird_dna.gpus import available_cores
 
 Call = Callable[[], object]
@@ -102,71 +98,16 @@ def summarize(seconds: list[float], reference: list[float] | None) -> Row:
     }
 
 
-# This checkout against another one.
-
-# The package is the other checkout's, the benchmark is this one's.
-CHILD = """\
-import json, sys
-import bigbird_dna
-sys.path.insert(0, sys.argv[1])
-from importlib import import_module
-rows = import_module(f"benchmarks.{sys.argv[2]}").run(**json.loads(sys.argv[3]))
-print(json.dumps({"package": bigbird_dna.__file__, "rows": rows}))
-"""
-
-
-def compare_checkouts(
-    name: str, other: Path, options: dict[str, Any], rounds: int, threads: int
-) -> list[Row]:
-    """Time this package in alternating processes of this checkout and of the one in the directory `other`."""
-    checkouts = {"this checkout": ROOT, str(other): other.resolve()}
-    seconds: dict[tuple[str, str], list[float]] = {}
-    for number in range(rounds):
-        order = list(checkouts.items())
-        for label, root in order if number % 2 == 0 else order[::-1]:
-            for row in run_in(root, name, options, threads):
-                if "median" in row:
-                    key = f"{row['work']}, {row['implementation']}", label
-                    seconds.setdefault(key, []).append(row["median"])
-        log(f"round {number + 1} of {rounds}")
-    return [
-        {"work": work, "implementation": label}
-        | summarize(times, seconds.get((work, str(other))))
-        for (work, label), times in sorted(seconds.items())
-    ]
-
-
-def run_in(root: Path, name: str, options: dict[str, Any], threads: int) -> list[Row]:
-    """The rows of a benchmark in a new process that imports the package from the checkout `root`."""
-    command = [sys.executable, "-P", "-c", CHILD, str(ROOT), name, json.dumps(options)]
-    environment = os.environ | {
-        "PYTHONPATH": str(root),
-        "OMP_NUM_THREADS": str(threads),
-    }
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise DataError(f"{root}: the benchmark failed: {last}")
-    result = json.loads(done.stdout.splitlines()[-1])
-    if not Path(result["package"]).is_relative_to(root):
-        raise DataError(f"{root}: not a checkout: {result['package']} was imported")
-    rows: list[Row] = result["rows"]
-    return rows
-
-
 # The report.
 
 
-def report(name: str, settings: dict[str, Any], rows: list[Row], device: str) -> Row:
+def report(name: str, rows: list[Row], device: str) -> Row:
     """What the JSON file holds."""
     return {
         "benchmark": name,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": describe_machine(torch.device(device)),
         "software": {package: _version(package) for package in PACKAGES},
-        "settings": settings,
         "results": rows,
     }
 

@@ -47,10 +47,13 @@ def atomic_path(path: Path) -> Iterator[Path]:
     has the same name as `path`, since writers use the suffix.
     """
     path = Path(path)
-    check_writable(path)
     target = link_target(path)
     special = is_special(path)
-    with scratch_directory(None if special else target.parent) as directory:
+    if not special:
+        if path.is_dir():
+            raise UsageError(f"{path}: must be a file, not a directory")
+        make_parent(target)
+    with scratch_directory(None if special else target.parent, path) as directory:
         temporary = directory / path.name
         yield temporary
         if special:
