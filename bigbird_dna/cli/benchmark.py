@@ -7,17 +7,15 @@ from typing import Annotated, Literal
 import typer
 
 import bigbird_dna
-from bigbird_dna.cli.options import SHARE, PlainHelp, Threads
+from bigbird_dna.cli.options import SHARE, Commands, Threads
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
 
-app = typer.Typer()
+app = Commands(SHARE)
 
 
 @app.command(
     "benchmark",
-    cls=PlainHelp,
-    rich_help_panel=SHARE,
     epilog="Example: bigbird-dna benchmark attention --length 4096 -o attention.json",
 )
 def benchmark(

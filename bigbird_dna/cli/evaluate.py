@@ -8,13 +8,13 @@ import typer
 from bigbird_dna.cli.options import (
     SHARE,
     BatchSize,
+    Commands,
     Config,
     Device,
     Figure,
     Force,
     OutputDir,
     Overrides,
-    PlainHelp,
     Precision,
     RequireBackend,
     RunBins,
@@ -27,13 +27,9 @@ from bigbird_dna.cli.options import (
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError, check_choice
 
-app = typer.Typer()
-group = typer.Typer(
-    no_args_is_help=True, help="Evaluate models and baselines on held-out data."
-)
-report = typer.Typer(
-    no_args_is_help=True, help="Write plots and the HTML report of a run."
-)
+app = Commands(SHARE)
+group = Commands(help="Evaluate models and baselines on held-out data.")
+report = Commands(help="Write plots and the HTML report of a run.")
 
 Promoters = Annotated[
     Path,
@@ -45,8 +41,6 @@ Promoters = Annotated[
 
 @app.command(
     "auc-report",
-    cls=PlainHelp,
-    rich_help_panel=SHARE,
     epilog="Example: bigbird-dna auc-report results/demo/chromatin/predictions-8000.npy "
     "results/demo/chromatin/held-out/labels.npz -o report",
 )
@@ -156,7 +150,6 @@ def auc_report(
 
 @group.command(
     "pretraining",
-    cls=PlainHelp,
     epilog="Example: bigbird-dna evaluate pretraining results/demo/models/pretrained "
     "--tokens results/demo/tokens -o bits_per_base.tsv",
 )
@@ -240,7 +233,6 @@ def evaluate_pretraining(
 
 @group.command(
     "promoters",
-    cls=PlainHelp,
     epilog="Example: bigbird-dna evaluate promoters --predictions "
     "genomic=results/demo/models/promoter-genomic/predictions.parquet -o report",
 )
@@ -269,7 +261,6 @@ def evaluate_promoters(
             metavar="FILE", help="Predictions of a model trained on shuffled labels."
         ),
     ] = None,
-    force: Force = False,
 ) -> None:
     """Compare promoter models with their baselines on the test windows.
 
@@ -318,7 +309,6 @@ def evaluate_promoters(
 
 @group.command(
     "test-bins",
-    cls=PlainHelp,
     epilog="Example: bigbird-dna evaluate test-bins workflow/config/demo.yaml "
     "results/demo/models/chromatin-8000-0 -o predictions.npy",
 )
@@ -382,7 +372,6 @@ def predict_test_bins(
 
 @group.command(
     "scan",
-    cls=PlainHelp,
     epilog="Example: bigbird-dna evaluate scan "
     "--scores model=results/demo/scores/promoters.tsv "
     "--promoters results/demo/genome/promoters.tsv -o report",
@@ -412,7 +401,6 @@ def evaluate_scan(
             metavar="BP", help="Calls of a strand are farther apart than this.", min=0
         ),
     ] = 100,
-    force: Force = False,
 ) -> None:
     """Evaluate a scan of whole contigs: calls against annotated transcription start sites (TSSs).
 
@@ -445,7 +433,6 @@ def evaluate_scan(
 
 @group.command(
     "variants",
-    cls=PlainHelp,
     epilog="Example: bigbird-dna evaluate variants "
     "results/demo/chromatin/variants.vcf.gz -o report",
 )
@@ -474,7 +461,6 @@ def evaluate_variants(
             help="Track affected by all variants; replaces TRACK of INFO.",
         ),
     ] = None,
-    force: Force = False,
 ) -> None:
     """Evaluate predicted variant effects against known effects (AUROC of |Δ|, sign accuracy).
 
@@ -493,7 +479,6 @@ def evaluate_variants(
 
 @report.command(
     "run",
-    cls=PlainHelp,
     epilog="Example: bigbird-dna report run results/demo",
 )
 def report_run(
@@ -524,7 +509,6 @@ def report_run(
 
 @report.command(
     "plot-scores",
-    cls=PlainHelp,
     epilog="Example: bigbird-dna report plot-scores scores.tsv "
     "--promoters promoters.tsv --calls calls.bed -o scores.svg",
 )

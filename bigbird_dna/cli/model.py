@@ -9,12 +9,12 @@ from bigbird_dna.cli.options import (
     RESULTS,
     SHARE,
     BatchSize,
+    Commands,
     Device,
     Force,
     ModelDir,
     NewModel,
     Overrides,
-    PlainHelp,
     RequireBackend,
     Threads,
     output_option,
@@ -26,16 +26,12 @@ from bigbird_dna.errors import UsageError
 if TYPE_CHECKING:
     from bigbird_dna.calibration.call_precision import CallPrecision
 
-app = typer.Typer()
-group = typer.Typer(
-    no_args_is_help=True, help="Calibrate, combine and show trained models."
-)
+app = Commands(SHARE)
+group = Commands(help="Calibrate, combine and show trained models.")
 
 
 @app.command(
     "fetch-model",
-    cls=PlainHelp,
-    rich_help_panel=SHARE,
     epilog="Example: bigbird-dna fetch-model yeast-promoters -o models/yeast-promoters",
 )
 def fetch_model(
@@ -85,8 +81,6 @@ def fetch_model(
 
 @app.command(
     "import-hf",
-    cls=PlainHelp,
-    rich_help_panel=SHARE,
     epilog="Example: bigbird-dna import-hf bigbird-roberta-base models/bigbird",
 )
 def import_hf(
@@ -132,8 +126,6 @@ def import_hf(
 
 @app.command(
     "export-hf",
-    cls=PlainHelp,
-    rich_help_panel=SHARE,
     epilog="Example: bigbird-dna export-hf results/demo/models/pretrained huggingface",
 )
 def export_hf(
@@ -156,7 +148,6 @@ def export_hf(
 
 @group.command(
     "show",
-    cls=PlainHelp,
     epilog="Example: bigbird-dna model show yeast-promoters",
 )
 def show_model(path: ModelDir) -> None:
@@ -178,7 +169,6 @@ def show_model(path: ModelDir) -> None:
 
 @group.command(
     "ensemble",
-    cls=PlainHelp,
     epilog="Example: bigbird-dna model ensemble models/chromatin-8000-0 "
     "models/chromatin-8000-1 -o models/chromatin",
 )
@@ -198,7 +188,6 @@ def combine_models(
 
 @group.command(
     "calibrate",
-    cls=PlainHelp,
     epilog="Example: bigbird-dna model calibrate results/demo/models/promoter-genomic",
 )
 def calibrate(

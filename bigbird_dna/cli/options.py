@@ -3,7 +3,7 @@
 Everything here is light to import: `--help` must be there at once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand
+from typer.models import CommandFunctionType
 
 from bigbird_dna.config.paths import RunPaths
 from bigbird_dna.errors import UsageError
@@ -31,6 +32,22 @@ class PlainHelp(TyperCommand):
         """Write the example; the usual way would break options at their hyphens."""
         lines = wrap(self.epilog or "", formatter.width - 2, break_on_hyphens=False)
         formatter.write("\n" + indent("\n".join(lines), "  ") + "\n")
+
+
+class Commands(typer.Typer):
+    """Commands in one panel of `--help`, or a group of commands."""
+
+    def __init__(self, panel: str | None = None, help: str | None = None) -> None:
+        super().__init__(no_args_is_help=True, help=help)
+        self.panel = panel
+
+    def command(  # type: ignore[override]
+        self, name: str, epilog: str
+    ) -> Callable[[CommandFunctionType], CommandFunctionType]:
+        """Return the decorator of a command's function; `epilog` is an example."""
+        return super().command(
+            name, cls=PlainHelp, rich_help_panel=self.panel, epilog=epilog
+        )
 
 
 PREDICT = "Predict"

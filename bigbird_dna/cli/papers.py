@@ -11,11 +11,11 @@ import typer
 from bigbird_dna.cli.options import (
     RESULTS,
     BatchSize,
+    Commands,
     Config,
     Device,
     Force,
     Overrides,
-    PlainHelp,
     RequireBackend,
     Threads,
     TimeLimit,
@@ -31,19 +31,16 @@ if TYPE_CHECKING:
 
     OpenedTask = tuple[Any, AnyTask, TextPaths]
 
-experiment = typer.Typer(
-    no_args_is_help=True,
-    help="Run the papers' experiments: attention mechanisms, pretraining, long inputs.",
+experiment = Commands(
+    help="Run the papers' experiments: attention mechanisms, pretraining, long inputs."
 )
-nlp = typer.Typer(
-    no_args_is_help=True,
-    help="Pretrain and fine-tune models on text (requires the optional dependencies nlp).",
+nlp = Commands(
+    help="Pretrain and fine-tune models on text (requires the optional dependencies nlp)."
 )
 
 
 @experiment.command(
     "run",
-    cls=PlainHelp,
     epilog="Example: bigbird-dna experiment run table6 workflow/config/demo.yaml",
 )
 def run_experiment(
@@ -68,7 +65,6 @@ def run_experiment(
     device: Device = "auto",
     threads: Threads = None,
     require_backend: RequireBackend = None,
-    force: Force = False,
 ) -> None:
     """Run an experiment: train its models and baselines, and compare them in tables.
 
@@ -170,7 +166,6 @@ def open_task(config: Path, task: str, overrides: list[str] | None) -> "OpenedTa
 
 @nlp.command(
     "prepare",
-    cls=PlainHelp,
     epilog="Example: bigbird-dna nlp prepare workflow/config/nlp.yaml --task imdb",
 )
 def prepare(
@@ -181,7 +176,6 @@ def prepare(
         Path | None,
         output_option("DIR", "Directory for the records.", "RESULTS/NAME/data"),
     ] = None,
-    force: Force = False,
 ) -> None:
     """Write the records of a task: train.jsonl, valid.jsonl and test.jsonl.
 
@@ -193,7 +187,6 @@ def prepare(
 
 @nlp.command(
     "train",
-    cls=PlainHelp,
     epilog="Example: bigbird-dna nlp train workflow/config/nlp.yaml --task imdb",
 )
 def train_task(
@@ -230,7 +223,6 @@ def train_task(
 
 @nlp.command(
     "predict",
-    cls=PlainHelp,
     epilog="Example: bigbird-dna nlp predict workflow/config/nlp.yaml --task imdb",
 )
 def predict(
@@ -278,7 +270,6 @@ def predict(
 
 @nlp.command(
     "evaluate",
-    cls=PlainHelp,
     epilog="Example: bigbird-dna nlp evaluate workflow/config/nlp.yaml --task imdb",
 )
 def evaluate(

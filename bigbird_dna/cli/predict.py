@@ -10,15 +10,14 @@ from bigbird_dna.cli.options import (
     Aliases,
     BatchSize,
     Calibrated,
+    Commands,
     Contigs,
     Device,
     FastaInput,
-    Force,
     MaxN,
     ModelDir,
     OptionalReference,
     OutputDir,
-    PlainHelp,
     Precision,
     Reference,
     Regions,
@@ -31,15 +30,13 @@ from bigbird_dna.cli.options import (
 )
 from bigbird_dna.console import log
 
-app = typer.Typer()
+app = Commands(PREDICT)
 
 Strand = Literal["both", "+", "-"]
 
 
 @app.command(
     "score-promoters",
-    cls=PlainHelp,
-    rich_help_panel=PREDICT,
     epilog="Example: bigbird-dna score-promoters yeast-promoters genome.fa.gz "
     "-o scores.bed",
 )
@@ -129,8 +126,6 @@ def score_promoters(
 
 @app.command(
     "call-promoters",
-    cls=PlainHelp,
-    rich_help_panel=PREDICT,
     epilog="Example: bigbird-dna call-promoters models/promoter-calls genome.fa.gz "
     "-o calls.bed",
 )
@@ -193,8 +188,6 @@ def call_promoters(
 
 @app.command(
     "score-sequences",
-    cls=PlainHelp,
-    rich_help_panel=PREDICT,
     epilog="Example: bigbird-dna score-sequences model sequences.csv -o scores.tsv",
 )
 def score_sequences(
@@ -259,8 +252,6 @@ def score_sequences(
 
 @app.command(
     "embed",
-    cls=PlainHelp,
-    rich_help_panel=PREDICT,
     epilog="Example: bigbird-dna embed yeast promoters.fa -o promoters.parquet",
 )
 def embed(
@@ -341,8 +332,6 @@ def embed(
 
 @app.command(
     "predict-tracks",
-    cls=PlainHelp,
-    rich_help_panel=PREDICT,
     epilog="Example: bigbird-dna predict-tracks results/demo/models/chromatin-8000-0 "
     "regions.bed --reference genome.fa.gz -o tracks.tsv",
 )
@@ -425,8 +414,6 @@ def predict_tracks(
 
 @app.command(
     "score-variants",
-    cls=PlainHelp,
-    rich_help_panel=PREDICT,
     epilog="Example: bigbird-dna score-variants yeast-promoters calls.vcf.gz "
     "--reference genome.fa.gz -o effects.vcf.gz",
 )
@@ -514,8 +501,6 @@ def score_variants(
 
 @app.command(
     "explain",
-    cls=PlainHelp,
-    rich_help_panel=PREDICT,
     epilog="Example: bigbird-dna explain yeast-promoters promoters.bed "
     "--reference genome.fa.gz -o explained",
 )
@@ -570,7 +555,6 @@ def explain(
     device: Device = "auto",
     threads: Threads = None,
     require_backend: RequireBackend = None,
-    force: Force = False,
 ) -> None:
     """Explain a model's scores: the contribution of each base of regions, variants or sequences.
 
@@ -611,8 +595,6 @@ def explain(
 
 @app.command(
     "motifs",
-    cls=PlainHelp,
-    rich_help_panel=PREDICT,
     epilog="Example: bigbird-dna motifs explained/Abf1 explained/Reb1 --taxon fungi "
     "-o motifs",
 )
@@ -649,7 +631,6 @@ def find_motifs(
         int, typer.Option(metavar="N", help="Smallest number of seqlets of a motif.")
     ] = 20,
     threads: Threads = None,
-    force: Force = False,
 ) -> None:
     """Find recurring motifs in explanations, and compare them with matrices of known binding sites.
 

@@ -11,10 +11,10 @@ from bigbird_dna.cli.options import (
     TRAIN,
     Aliases,
     Assembly,
+    Commands,
     Config,
     Force,
     Overrides,
-    PlainHelp,
     Reference,
     RunReference,
     RunTokenizer,
@@ -25,17 +25,14 @@ from bigbird_dna.cli.options import (
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
 
-app = typer.Typer()
-group = typer.Typer(
-    no_args_is_help=True,
-    help="Prepare genomes, promoters, sequences, chromatin tracks and tokens.",
+app = Commands(TRAIN)
+group = Commands(
+    help="Prepare genomes, promoters, sequences, chromatin tracks and tokens."
 )
 
 
 @app.command(
     "check-config",
-    cls=PlainHelp,
-    rich_help_panel=TRAIN,
     epilog="Example: bigbird-dna check-config workflow/config/yeast.yaml "
     "workflow/config/yeast_study.yaml",
 )
@@ -74,8 +71,6 @@ def check_config(
 
 @app.command(
     "simulate",
-    cls=PlainHelp,
-    rich_help_panel=TRAIN,
     epilog="Example: bigbird-dna simulate simulated --seed 1 --megabases 4",
 )
 def simulate(
@@ -94,7 +89,6 @@ def simulate(
     megabases: Annotated[
         float, typer.Option(metavar="F", help="Size of the genome, Mb (0.1 to 1000).")
     ] = 4.0,
-    force: Force = False,
 ) -> None:
     """Simulate a demo genome with known promoters, chromatin tracks and variant effects.
 
@@ -109,8 +103,6 @@ def simulate(
 
 @app.command(
     "plan",
-    cls=PlainHelp,
-    rich_help_panel=TRAIN,
     epilog="Example: bigbird-dna plan workflow/config/grch37.yaml --gpu h100 --count 8",
 )
 def plan(
@@ -193,7 +185,6 @@ def plan(
 
 @group.command(
     "fetch",
-    cls=PlainHelp,
     epilog="Example: bigbird-dna prepare fetch sacCer3.reference -o sacCer3.fa.gz",
 )
 def fetch(
@@ -223,7 +214,6 @@ def fetch(
 
 @group.command(
     "reference",
-    cls=PlainHelp,
     epilog="Example: bigbird-dna prepare reference hg19.fa.gz --assembly GRCh37 "
     "-o reference.fa.gz",
 )
@@ -293,7 +283,6 @@ def prepare_reference(
 
 @group.command(
     "promoters",
-    cls=PlainHelp,
     epilog="Example: bigbird-dna prepare promoters promoters.bed "
     "--reference reference.fa.gz -o promoters.tsv",
 )
@@ -358,7 +347,6 @@ def prepare_promoters(
 
 @group.command(
     "promoter-windows",
-    cls=PlainHelp,
     epilog="Example: bigbird-dna prepare promoter-windows workflow/config/demo.yaml",
 )
 def prepare_windows(
@@ -386,7 +374,6 @@ def prepare_windows(
         Path | None,
         output_option("DIR", "Data set to write.", RESULTS.windows),
     ] = None,
-    force: Force = False,
 ) -> None:
     """Build a promoter data set: windows around every TSS and the negative sets."""
     from bigbird_dna.data.promoter_windows import prepare_windows
@@ -404,7 +391,6 @@ def prepare_windows(
 
 @group.command(
     "chromatin",
-    cls=PlainHelp,
     epilog="Example: bigbird-dna prepare chromatin workflow/config/demo.yaml",
 )
 def prepare_chromatin(
@@ -477,7 +463,6 @@ def prepare_chromatin(
 
 @group.command(
     "tokenizer",
-    cls=PlainHelp,
     epilog="Example: bigbird-dna prepare tokenizer workflow/config/demo.yaml",
 )
 def train_tokenizer(
@@ -503,7 +488,6 @@ def train_tokenizer(
 
 @group.command(
     "tokens",
-    cls=PlainHelp,
     epilog="Example: bigbird-dna prepare tokens workflow/config/demo.yaml",
 )
 def tokenize(

@@ -9,13 +9,13 @@ from bigbird_dna.cli.options import (
     RESULTS,
     TRAIN,
     Checkpoints,
+    Commands,
     Config,
     Device,
     Force,
     NegativeSet,
     NewModel,
     Overrides,
-    PlainHelp,
     Pretrained,
     RequireBackend,
     RunBins,
@@ -35,11 +35,8 @@ from bigbird_dna.errors import UsageError
 if TYPE_CHECKING:
     pass
 
-app = typer.Typer()
-group = typer.Typer(
-    no_args_is_help=True,
-    help="Train baselines. Models are trained by pretrain and finetune-….",
-)
+app = Commands(TRAIN)
+group = Commands(help="Train baselines. Models are trained by pretrain and finetune-….")
 
 LabeledFiles = Annotated[
     list[Path],
@@ -76,8 +73,6 @@ SplitColumn = Annotated[
 
 @app.command(
     "pretrain",
-    cls=PlainHelp,
-    rich_help_panel=TRAIN,
     epilog="Example: bigbird-dna pretrain workflow/config/demo.yaml",
 )
 def pretrain(
@@ -125,8 +120,6 @@ def pretrain(
 
 @app.command(
     "finetune-promoter",
-    cls=PlainHelp,
-    rich_help_panel=TRAIN,
     epilog="Example: bigbird-dna finetune-promoter workflow/config/demo.yaml "
     "--negative-set genomic",
 )
@@ -182,8 +175,6 @@ def finetune_promoter(
 
 @app.command(
     "finetune-chromatin",
-    cls=PlainHelp,
-    rich_help_panel=TRAIN,
     epilog="Example: bigbird-dna finetune-chromatin workflow/config/demo.yaml "
     "--window 8000",
 )
@@ -259,8 +250,6 @@ def finetune_chromatin(
 
 @app.command(
     "finetune-sequences",
-    cls=PlainHelp,
-    rich_help_panel=TRAIN,
     epilog="Example: bigbird-dna finetune-sequences train.csv dev.csv test.csv -o model",
 )
 def finetune_sequences(
@@ -366,8 +355,6 @@ def finetune_sequences(
 
 @app.command(
     "audit-dataset",
-    cls=PlainHelp,
-    rich_help_panel=TRAIN,
     epilog="Example: bigbird-dna audit-dataset train.csv dev.csv test.csv -o audit",
 )
 def audit_dataset(
@@ -391,7 +378,6 @@ def audit_dataset(
     seed: Annotated[
         int, typer.Option(metavar="N", help="Random seed of the folds.")
     ] = 1,
-    force: Force = False,
 ) -> None:
     """Check labeled sequences before training: labels, copies, similar sequences, and shortcuts.
 
@@ -419,7 +405,6 @@ def audit_dataset(
 
 @group.command(
     "baseline",
-    cls=PlainHelp,
     epilog="Example: bigbird-dna train baseline promoter workflow/config/demo.yaml "
     "--negative-set genomic",
 )

@@ -10,7 +10,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
-from bigbird_dna.disk.atomic import link_target, make_parent, scratch_directory
+from bigbird_dna.disk.atomic import (
+    link_target,
+    make_parent,
+    scratch_directory,
+    write_json,
+)
 from bigbird_dna.errors import UsageError
 
 MARKER = ".bigbird-dna.json"
@@ -65,8 +70,7 @@ def atomic_directory(path: Path) -> Iterator[Path]:
         temporary = scratch / "incoming"
         temporary.mkdir()
         yield temporary
-        text = json.dumps({"files": sorted(_files(temporary))}, indent=1)
-        (temporary / MARKER).write_text(f"{text}\n", encoding="utf-8")
+        write_json(temporary / MARKER, {"files": sorted(_files(temporary))})
         check_directory(path)
         if path.exists():
             path.rename(scratch / "outgoing")
@@ -90,7 +94,11 @@ def into_directory(
     make_parent(path / MARKER)
     with scratch_directory(path) as temporary:
         yield temporary
-        for name in sorted(_files(temporary)):
+        names = _files(temporary)
+        if (path / MARKER).is_file():
+            files = sorted(_files_of_run(path) | names)
+            write_json(path / MARKER, {"files": files})
+        for name in sorted(names):
             make_parent(path / name)
             (temporary / name).replace(path / name)
 

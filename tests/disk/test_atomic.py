@@ -145,3 +145,11 @@ def test_files_are_added_to_a_directory(tmp_path: Path) -> None:
     add(target, a="1", b="1")
     add(target, b="2", c="2")
     assert content(target) == {"notes.txt": "mine", "a": "1", "b": "2", "c": "2"}
+
+
+def test_a_file_that_is_added_to_a_result_is_replaced_with_it(tmp_path: Path) -> None:
+    target = tmp_path / "model"
+    write(target, a="1")
+    add(target, calibration="1")
+    write(target, a="2")
+    assert content(target) == {"a": "2"}
