@@ -1,12 +1,9 @@
-"""CPU cores, compiled kernels and freed memory of this process."""
+"""CPU cores and freed memory of this process."""
 
 import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-
-from bigbird_dna.console import log
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # numbers as in mallopt(3)
 _KEPT_MMAP, _KEPT_TRIM = 1 << 30, (1 << 31) - 1  # bytes; the functions take an int
@@ -14,45 +11,11 @@ _KEPT_MMAP, _KEPT_TRIM = 1 << 30, (1 << 31) - 1  # bytes; the functions take an 
 _USUAL_MMAP, _USUAL_TRIM = 32 << 20, 64 << 20
 
 
-def keep_kernels(directory: str | Path | None) -> None:
-    """Let torch keep the kernels that it compiles in a directory; values of the environment are kept."""
-    if directory is not None:
-        for key, name in (
-            ("TORCHINDUCTOR_CACHE_DIR", "torch"),
-            ("TRITON_CACHE_DIR", "triton"),
-        ):
-            os.environ.setdefault(key, str(Path(directory).absolute() / name))
-
-
 def available_cores() -> int:
     """Return the number of CPU cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1  # macOS does not restrict processes to cores
-
-
-MOST_THREADS = 64  # on a machine with fewer cores
-
-
-def limit_threads(threads: int) -> int:
-    """At most as many threads as this process may use CPU cores, or `MOST_THREADS` on a smaller machine.
-
-    Thousands of threads exceed the system's limits, and libraries crash where they cannot start one.
-    """
-    return (
-        threads
-        if threads <= MOST_THREADS
-        else min(threads, max(available_cores(), MOST_THREADS))
-    )
-
-
-def checked_threads(threads: int) -> int:
-    """The threads of `limit_threads` for the option `--threads`; the log says if they are fewer."""
-    if (limited := limit_threads(threads)) < threads:
-        log(
-            f"warning: --threads {threads}: {limited} threads are used, for {available_cores()} CPU cores"
-        )
-    return limited
 
 
 @contextmanager

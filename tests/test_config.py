@@ -309,7 +309,7 @@ def test_a_change_of_a_key_changes_the_files_of_the_stages_that_read_it(
         stages for name, stages in READERS.items() if f"{key}.".startswith(f"{name}.")
     ]
     # The page of a run shows nothing of targets of their own, or of models with a page of their own.
-    apart = ("results", "data_dir", "kernel_cache", "long_range_arena", "byte_lm")
+    apart = ("results", "data_dir", "long_range_arena", "byte_lm")
     shown = set() if key in apart or key.startswith("sequences.") else {"report"}
     assert changed == (readers[0] if readers else set()) | shown
 
@@ -354,7 +354,7 @@ def test_keys_of_no_stage() -> None:
         name
         for stage, sections in STAGES.items()
         if stage != "report"
-        for name in sections
+        for name in sections.split()
     }
     read.add("start_sites")  # as `chromatin` of its stages
     unread = {
@@ -363,8 +363,7 @@ def test_keys_of_no_stage() -> None:
         if not any(f"{key}.".startswith(f"{s}.") for s in read)
     }
     expected = {
-        "": "results data_dir kernel_cache num_gpus simulation.megabases "
-        "pretraining_study",
+        "": "results data_dir num_gpus simulation.megabases pretraining_study",
         "promoters.": "chain shuffled_label_control annotation num_gpus",
         "sequences.": "data negatives splits sequence_column label_columns split_column task num_gpus",
         "chromatin.": "variants models min_positives_report num_gpus",
@@ -423,7 +422,7 @@ def test_a_stage_s_file_is_a_configuration_of_its_sections_alone(
     assert stage_values(
         read, stage.replace("start-sites", "chromatin")
     ) == stage_values(config, stage)
-    for section in STAGES[stage]:
+    for section in STAGES[stage].split():
         mine, theirs = read, config
         for part in section.split("."):
             mine, theirs = getattr(mine, part), getattr(theirs, part)

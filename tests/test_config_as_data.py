@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from snakemake.cli import parse_config as of_snakemake
 
 from bigbird_dna.config.reading import complete, load_config, parse_config, valid_keys
-from bigbird_dna.config.run import Config, check_stages, stage_text
+from bigbird_dna.config.run import Config, stage_text
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.papers.nlp.config import parse_config as parse_nlp
 from bigbird_dna.papers.nlp.config import read_config
@@ -202,7 +202,6 @@ FILES = (
     *(
         "results",
         "data_dir",
-        "kernel_cache",
         "genome.reference",
         "promoters.source",
         "promoters.chain",
@@ -239,14 +238,6 @@ def test_values_that_no_run_can_have(value: Any, keys: tuple[str, ...]) -> None:
             values = {part: values}
         with fails(ConfigError, key):
             parse_config(values, "mine")
-
-
-def test_lists_that_no_command_can_hold_are_refused() -> None:
-    config = parse_config(
-        {"genome": {"exclude": [f"scaffold_{number}" for number in range(10_000)]}}
-    )
-    with fails(ConfigError):
-        check_stages(config)
 
 
 # `snakemake --config`: what Snakemake hands on as texts is read as it would be in a file

@@ -20,7 +20,6 @@ from torch.nn.functional import pad
 from bigbird_dna.attention.call import Call, empty_output
 from bigbird_dna.attention.fast_paths import is_transformed
 from bigbird_dna.attention.pattern import Pattern
-from bigbird_dna.gpus import limit_threads
 
 # Axes: B batch, H heads, L tokens, K head width, Q blocks of a sequence, S key blocks that a query block
 # attends to, D hidden width, I intermediate width.
@@ -167,7 +166,7 @@ class Kernel:
                 rows=places.ctypes.data,
                 causal=pattern.causal,
                 type=TYPES[call.q.dtype],
-                threads=limit_threads(torch.get_num_threads()),
+                threads=torch.get_num_threads(),
                 lse=address(lse),
                 **arrays,
             )
@@ -244,7 +243,7 @@ class Kernel:
 
 def parallel(**fields: Any) -> KernelCall:
     """A call that runs on torch's number of threads."""
-    threads = limit_threads(torch.get_num_threads())
+    threads = torch.get_num_threads()
     return KernelCall(threads=threads, launcher=launcher(), **fields)
 
 

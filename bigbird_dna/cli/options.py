@@ -326,7 +326,6 @@ def read_run(
     None: the package's configuration for labeled sequences.
     """
     from bigbird_dna.config.reading import load_config
-    from bigbird_dna.gpus import keep_kernels
 
     if config is None:
         resource = files("bigbird_dna.resources") / "labeled_sequences.yaml"
@@ -334,7 +333,6 @@ def read_run(
             run = load_config(path, overrides or ())
     else:
         run = load_config(config, overrides or ())
-    keep_kernels(run.kernel_cache)
     if run.pretraining.start_from is not None:
         from bigbird_dna.huggingface.starting import with_start
 

@@ -1,7 +1,6 @@
 """The configuration of a run, and the keys that each stage reads."""
 
 import json
-import shlex
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from pathlib import Path
@@ -56,10 +55,6 @@ class Config(Section):
     results: DirectoryName = field("results/demo", "directory of all outputs")
     data_dir: FileName | None = field(
         None, "directory searched for source files before downloading"
-    )
-    kernel_cache: DirectoryName | None = field(
-        None,
-        "directory for kernels compiled for GPUs, shared by all nodes; none: the user's cache",
     )
     num_gpus: int = field(
         1, "torchrun processes for pretraining", ge=1, le=MOST_PROCESSES
@@ -300,103 +295,53 @@ class Config(Section):
             )
 
 
-# Maximum bytes of a stage's file, which is an argument of a command: the kernel accepts 128 KiB.
-_LARGEST = 100_000
-
-STAGES: Mapping[str, tuple[str, ...]] = {
+STAGES: Mapping[str, str] = {
     # Regions held out for chromatin are also held out of pretraining.
     "tokens": (
-        "seed",
-        "genome",
-        "tokens",
-        "chromatin.data.valid_regions",
-        "chromatin.data.test_regions",
+        "seed genome tokens chromatin.data.valid_regions chromatin.data.test_regions"
     ),
-    "pretraining": ("seed", "genome", "tokens", "encoder", "pretraining"),
-    "windows": (
-        "seed",
-        "genome",
-        "promoters.windows",
-        "promoters.calibration.negatives",
-    ),
+    "pretraining": "seed genome tokens encoder pretraining",
+    "windows": "seed genome promoters.windows promoters.calibration.negatives",
     "promoters": (
-        *("seed", "genome", "encoder"),
-        *(
-            "promoters.windows",
-            "promoters.model",
-            "promoters.training",
-            "promoters.evaluation.baseline_kmer",
-        ),
-        *(
-            "promoters.source",
-            "promoters.calibration.method",
-            "promoters.calibration.negatives",
-        ),
+        "seed genome encoder promoters.windows promoters.model promoters.training "
+        "promoters.evaluation.baseline_kmer promoters.source "
+        "promoters.calibration.method promoters.calibration.negatives"
     ),
     "sequences": (
-        *(
-            "seed",
-            "encoder",
-            "tokens",
-            "sequences.min_shared_kmers",
-            "sequences.both_strands",
-            "sequences.model",
-        ),
-        *("sequences.training", "sequences.baselines", "sequences.evaluation"),
+        "seed encoder tokens sequences.min_shared_kmers sequences.both_strands "
+        "sequences.model sequences.training sequences.baselines sequences.evaluation"
     ),
-    "promoter-baseline": ("seed", "promoters.evaluation"),
-    "chromatin-data": (
-        *("seed", "genome"),
-        "chromatin.data",
-    ),
+    "promoter-baseline": "seed promoters.evaluation",
+    "chromatin-data": "seed genome chromatin.data",
+    # The source of promoters is that of tracks of start sites.
     "chromatin": (
-        *(
-            "seed",
-            "genome",
-            "encoder",
-            "chromatin.data",
-            "chromatin.model",
-            "chromatin.training",
-        ),
-        "chromatin.evaluation.baseline_kmer",
-        "chromatin.evaluation.baseline_dyads",
-        "chromatin.evaluation.center_fraction",
-        "promoters.source",  # the origin of tracks of start sites
+        "seed genome encoder chromatin.data chromatin.model chromatin.training "
+        "chromatin.evaluation.baseline_kmer chromatin.evaluation.baseline_dyads "
+        "chromatin.evaluation.center_fraction promoters.source"
     ),
-    "chromatin-evaluation": ("chromatin.evaluation",),
+    "chromatin-evaluation": "chromatin.evaluation",
     "chromatin-calibration": (
-        *("chromatin.evaluation.center_fraction", "chromatin.evaluation.seed"),
-        "chromatin.calibration",
+        "chromatin.evaluation.center_fraction chromatin.evaluation.seed "
+        "chromatin.calibration"
     ),
-    "encoder": ("encoder",),
-    "long-range": ("long_range_arena",),
-    "density": ("byte_lm",),
+    "encoder": "encoder",
+    "long-range": "long_range_arena",
+    "density": "byte_lm",
     # All sections and keys except paths.
     "report": (
-        *(
-            "num_gpus",
-            "seed",
-            "simulation",
-            "genome",
-            "tokens",
-            "encoder",
-        ),
-        *(
-            "pretraining",
-            "promoters",
-            "start_sites",
-            "chromatin",
-            "example_scan",
-            "pretraining_study",
-        ),
-        *("tables", "ablation"),
+        "num_gpus seed simulation genome tokens encoder pretraining promoters "
+        "start_sites chromatin example_scan pretraining_study tables ablation"
     ),
-}
-STAGES = {
-    **STAGES,
-    "start-sites-data": ("seed", "genome", "chromatin.data"),
-    "start-sites": STAGES["chromatin"],
-    "start-sites-calibration": STAGES["chromatin-calibration"],
+    "start-sites-data": "seed genome chromatin.data",
+    "start-sites": (
+        "seed genome encoder chromatin.data chromatin.model chromatin.training "
+        "chromatin.evaluation.baseline_kmer chromatin.evaluation.baseline_dyads "
+        "chromatin.evaluation.center_fraction promoters.source"
+    ),
+    "start-sites-calibration": (
+        "chromatin.evaluation.center_fraction chromatin.evaluation.seed "
+        "chromatin.calibration"
+    ),
 }
 """Stage → sections and keys of the configuration that it reads; other keys do not run it again.
 
@@ -409,46 +354,22 @@ def stage_values(config: Config, stage: str) -> dict[str, Any]:
 
     Single keys of other sections are omitted if null or an empty list.
     """
+    if stage.startswith("start-sites"):
+        sites = config.start_sites or StartSitesConfig()
+        kmers = config.encoder.kmers or sites.kmers
+        encoder = config.encoder.model_copy(update={"kmers": kmers})
+        changes = {"chromatin": sites.chromatin, "encoder": encoder}
+        config = config.model_copy(update=changes)
     include: dict[str, Any] = {}
-    config = _config_of(config, stage)
-    for name in _stored(config, stage):
-        *outer, last = name.split(".")
-        here = include
-        for section in outer:
-            here = here.setdefault(section, {})
-        here[last] = True
+    for name in STAGES[stage].split():
+        if "." in name and attrgetter(name)(config) in ((), None):
+            continue
+        *sections, last = name.split(".")
+        keys = include
+        for section in sections:
+            keys = keys.setdefault(section, {})
+        keys[last] = True
     return config.model_dump(mode="json", include=include)
-
-
-def _config_of(config: Config, stage: str) -> Config:
-    """Return the configuration whose keys a stage reads."""
-    if not stage.startswith("start-sites"):
-        return config
-    own = config.start_sites or StartSitesConfig()
-    encoder = config.encoder.model_copy(
-        update={"kmers": config.encoder.kmers or own.kmers}
-    )
-    return config.model_copy(update={"chromatin": own.chromatin, "encoder": encoder})
-
-
-def _stored(config: Config, stage: str) -> list[str]:
-    found = {name: attrgetter(name)(config) for name in STAGES[stage]}
-    return [
-        name
-        for name, value in found.items()
-        if "." not in name or value not in ((), None)
-    ]
-
-
-def check_stages(config: Config) -> None:
-    """`ConfigError` if a stage's file would be too large to be written."""
-    for stage in STAGES:
-        size = len(shlex.quote(stage_text(config, stage)).encode())
-        if size > _LARGEST:
-            names = " and ".join(_stored(_config_of(config, stage), stage))
-            raise ConfigError(
-                f"{names} have {size:,} bytes, more than {_LARGEST:,}: shorten their lists"
-            )
 
 
 def stage_text(config: Config, stage: str) -> str:

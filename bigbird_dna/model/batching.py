@@ -25,7 +25,6 @@ from torch import Tensor, nn
 
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.errors import UsageError
-from bigbird_dna.gpus import limit_threads
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.inference import narrowed, prepared, sent
 from bigbird_dna.tokens.interface import Tokenizer, require_dna
@@ -189,7 +188,7 @@ def _in_threads(work: Callable[[T], R], items: Sequence[T], most: int) -> Iterat
     try:
         # Concurrent items also take less time than sequential items that each use all threads.
         with ThreadPoolExecutor(
-            limit_threads(min(threads, most, len(items))),
+            min(threads, most, len(items)),
             initializer=torch.set_num_threads,
             initargs=(1,),
         ) as pool:

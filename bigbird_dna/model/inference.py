@@ -27,7 +27,7 @@ from bigbird_dna.errors import (
     check_choice,
     error_text,
 )
-from bigbird_dna.gpus import available_cores, checked_threads, keep_kernels
+from bigbird_dna.gpus import available_cores
 from bigbird_dna.model.encoder import Encoder, Layer
 from bigbird_dna.model.kernels import Dropout, Linear
 from bigbird_dna.model.mechanism import goes_by_pattern
@@ -74,8 +74,7 @@ def _share_compiled_kernels(processes: int) -> None:
     """Let torch keep kernels in this user's cache, and compile with this process's part of the CPU cores.
 
     By default every job on another node compiles for minutes, and each process on a node starts a compiler
-    per core. Values of the environment and of the key `kernel_cache` are kept, and torch's own directories
-    where the cache cannot be used.
+    per core. Values of the environment are kept, and torch's own directories where the cache cannot be used.
     """
     cache = cache_directory()
     try:
@@ -85,7 +84,9 @@ def _share_compiled_kernels(processes: int) -> None:
         usable = False
     cores = max(1, min(MOST_COMPILERS, available_cores() // processes))
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(cores))
-    keep_kernels(cache if usable else None)
+    if usable:
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache / "torch"))
+        os.environ.setdefault("TRITON_CACHE_DIR", str(cache / "triton"))
 
 
 prediction_lock = RLock()
@@ -106,11 +107,11 @@ def one_at_a_time(predict: Callable[P, R]) -> Callable[P, R]:
 
 @contextmanager
 def cpu_threads(threads: int | None) -> Iterator[None]:
-    """Set torch's number of CPU threads in the context, within `limit_threads`; None: unchanged."""
+    """Set torch's number of CPU threads in the context; None: unchanged."""
     check_at_least_one({"threads": threads})
     before = torch.get_num_threads()
     if threads is not None:
-        torch.set_num_threads(checked_threads(threads))
+        torch.set_num_threads(threads)
     try:
         yield
     finally:

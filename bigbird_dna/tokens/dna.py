@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 
 from bigbird_dna.disk import native_library
 from bigbird_dna.errors import ConfigError, DataError, ModelError
-from bigbird_dna.gpus import limit_threads
 from bigbird_dna.tokens.interface import BASES, Specials, Tokenizer, read_content
 
 Ids = NDArray[np.int32]
@@ -64,7 +63,7 @@ def encode_rows(
     if not texts:
         return []
     # SentencePiece starts all threads, however few texts there are, and crashes if it cannot.
-    threads = limit_threads(min(threads, len(texts)))
+    threads = min(threads, len(texts))
     return list(processor.encode(list(texts), num_threads=threads, return_type="numpy"))
 
 

@@ -13,9 +13,7 @@ import torch
 import bigbird_dna
 from bigbird_dna.attention import native
 from bigbird_dna.explanation.one_hot import OneHotModel
-from bigbird_dna.gpus import MOST_THREADS, available_cores, limit_threads
 from bigbird_dna.model.inference import cpu_threads
-from tests.cli.command import Run
 from tests.toys import random_dna
 
 EXAMPLE = "resources/examples/yeast_VII_20kb.fa.gz"
@@ -105,36 +103,6 @@ def test_the_compiled_kernel_refuses_tensors_of_another_device() -> None:
         pytest.skip("no compiler")
     with pytest.raises(RuntimeError, match="on the CPU, not on meta"):
         kernel.gelu(torch.zeros(8), torch.zeros(8, device="meta"))
-
-
-def test_threads_are_limited(run: Run, tmp_path: Path) -> None:
-    """Thousands of threads crash libraries; numbers that a machine could have are accepted."""
-    most = max(MOST_THREADS, available_cores())
-    assert [limit_threads(count) for count in (1, 3, most, most + 1, 10**30)] == [
-        1,
-        3,
-        most,
-        most,
-        most,
-    ]
-    words = [
-        "score-promoters",
-        "yeast-promoters-window",
-        EXAMPLE,
-        "--stride",
-        5000,
-        "-o",
-        tmp_path / "x.tsv",
-    ]
-    found = run(*words, "--threads", 100_000)
-    assert found.code == 0 and f"--threads 100000: {most} threads are used" in found.err
-    many = (tmp_path / "x.tsv").read_text().splitlines()
-    assert run(*words, "--threads", 1).code == 0
-    one = (tmp_path / "x.tsv").read_text().splitlines()
-    assert [line for line in one if line[0] != "#"] == [
-        line for line in many if line[0] != "#"
-    ]
-    assert run(*words, "--threads", 0).code == 2
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -14,12 +14,11 @@ from snakemake.settings.types import DeploymentMethod
 from bigbird_dna.config.chromatin import SIMULATED
 from bigbird_dna.config.promoters import NEGATIVE_SETS
 from bigbird_dna.config.reading import complete, parse_config
-from bigbird_dna.config.run import STAGES, check_stages, stage_text
+from bigbird_dna.config.run import STAGES, stage_text
 from bigbird_dna.config.paths import scan_file
 from bigbird_dna.data.predictions import KMER, POSITION, PROMOTER_BASELINES
 from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.genome.sources import find_inputs, labeled_role
-from bigbird_dna.gpus import keep_kernels
 from bigbird_dna.papers.experiments import EXPERIMENTS
 from bigbird_dna.workflow import (
     device,
@@ -45,13 +44,10 @@ try:
     CONFIG = complete(CONFIG)
     INPUTS = find_inputs(CONFIG)
     CONFIG.check_targets()
-    check_stages(CONFIG)
 except BigBirdDnaError as error:
     # An exception of Snakemake would add a traceback of the Snakefile to this line.
     sys.exit(f"bigbird-dna: error: {error}")
 
-# Jobs inherit it.
-keep_kernels(CONFIG.kernel_cache)
 PATHS = CONFIG.paths
 CHROMATIN = CONFIG.chromatin
 SETS = CONFIG.promoters.windows.negative_sets
@@ -153,7 +149,7 @@ def experiment_inputs(name):
 def experiment_settings(name):
     """Return the configuration of an experiment; without paths."""
     sections = {"long_range_arena": {"long_range_arena"}, "byte_lm": {"byte_lm"}}
-    sections = sections.get(name, {*STAGES["report"], "tables", "ablation"})
+    sections = sections.get(name, {*STAGES["report"].split(), "tables", "ablation"})
     return CONFIG.model_dump_json(include=sections)
 
 
