@@ -66,9 +66,8 @@ class ChromatinDataConfig(Section):
         le=LONGEST_WINDOW,
     )
     shift_bp: int = field(0, "largest random shift of a training window, bp", ge=0)
-    label: Literal["half", "any", "center"] | int = field(
-        "half",
-        "minimum overlap of a bin with peaks: more than half, any, its center base, or a number of bp",
+    label: Literal["half", "any"] = field(
+        "half", "minimum overlap of a bin with peaks: more than half of the bin, or any"
     )
     widen: int = field(0, "extension of each peak at both ends, bp", ge=0)
     negative_fraction: float = field(

@@ -132,24 +132,29 @@ def read_predictions(
     frame = read_frame(path)
     check_columns(path, frame, COLUMNS)
     fractions = [name for name in (CODING, NETWORK) if name in frame]
-    numbers = [HOMOLOGY] if HOMOLOGY in frame else []
-    frame = frame[[*COLUMNS, *fractions, *numbers]].reset_index(drop=True)
-    for name in (*COLUMNS, *numbers):
-        _refuse(path, frame, name, frame[name].isna(), "is a missing value")
-    for name in ("start", "end", "pair", "label", "probability", *fractions, *numbers):
+    required = [*COLUMNS, *([HOMOLOGY] if HOMOLOGY in frame else [])]
+    frame = frame[[*required, *fractions]].reset_index(drop=True)
+    texts = ("contig", "strand", "split", "negative_set")
+    for name in frame.columns.difference(texts):
         if not pd.api.types.is_numeric_dtype(frame[name]):
             raise DataError(
                 f"{path}: column {name!r} must be numeric, not {frame[name].dtype}"
             )
-    _refuse(path, frame, "label", ~frame["label"].isin([0, 1]), "is not 0 or 1")
-    for name in ("probability", *fractions):
-        outside = frame[name].notna() & ~frame[name].between(0, 1)
-        _refuse(path, frame, name, outside, "is outside [0, 1]")
-    unlike = (frame["negative_set"] == POSITIVE) != (frame["label"] == 1)
-    _refuse(path, frame, "negative_set", unlike, "does not fit the row's label")
     is_extra = frame["split"].isin(EXTRA_NEGATIVES.values())
-    again = frame[~is_extra].duplicated(KEY).reindex(frame.index, fill_value=False)
-    _refuse(path, frame, "start", again, "is the start of a duplicate window")
+    faults = {
+        "a missing value": frame[required].isna().any(axis=1),
+        "label is not 0 or 1": ~frame["label"].isin([0, 1]),
+        "negative_set does not fit the label": (
+            (frame["negative_set"] == POSITIVE) != (frame["label"] == 1)
+        ),
+        "a duplicate window": frame.duplicated(KEY) & ~is_extra,
+    }
+    for name in ("probability", *fractions):
+        values = frame[name]
+        faults[f"{name} is outside [0, 1]"] = values.notna() & ~values.between(0, 1)
+    for fault, rows in faults.items():
+        if rows.any():
+            raise DataError(f"{path}: row {int(rows.to_numpy().argmax()) + 1}: {fault}")
     rows = frame[frame["split"] == split]
     if rows.empty:
         found = ", ".join(sorted(map(str, frame["split"].unique()))) or "no rows"
@@ -181,7 +186,13 @@ def compare(
                 f"{files[name]}: contains negative set {found[0]!r}, expected {negative_set!r}"
             )
         if not frame[KEY].equals(first[KEY].astype(frame[KEY].dtypes.to_dict())):
-            raise DataError(_difference(files[first_name], first, files[name], frame))
+            merged = first[KEY].merge(frame[KEY], how="outer", on=KEY, indicator=True)
+            odd = merged[merged["_merge"] != "both"].iloc[0]
+            window = f"{odd['contig']}:{odd['start']}-{odd['end']}({odd['strand']})"
+            raise DataError(
+                f"{files[name]}: cannot be compared with {files[first_name]}: {odd['negative_set']} window {window} "
+                f"of pair {odd['pair']} is only in one of them"
+            )
     scores = {}
     for name, frame in frames.items():
         scores[name] = frame["probability"].to_numpy(np.float64)
@@ -223,31 +234,6 @@ def negative_set_of(path: Path, split: str = "test") -> str:
 def negative_sets_of(frame: pd.DataFrame) -> list[str]:
     """Return the names of the negative sets among predictions."""
     return sorted(set(map(str, frame["negative_set"].unique())) - {POSITIVE})
-
-
-def _refuse(
-    path: Path, frame: pd.DataFrame, column: str, bad: pd.Series[bool], why: str
-) -> None:
-    """Raise `DataError` for the first row for which `bad` is true."""
-    places = np.flatnonzero(bad.to_numpy())
-    if places.size:
-        value = frame[column].tolist()[places[0]]
-        raise DataError(f"{path}: row {places[0] + 1}: {column} {value!r} {why}")
-
-
-def _difference(
-    first: Path, ours: pd.DataFrame, second: Path, theirs: pd.DataFrame
-) -> str:
-    merged = ours[KEY].merge(theirs[KEY], how="outer", on=KEY, indicator=True)
-    odd = merged[merged["_merge"] != "both"].iloc[0]
-    absent, present = (
-        (second, first) if odd["_merge"] == "left_only" else (first, second)
-    )
-    window = f"{odd['contig']}:{odd['start']}-{odd['end']}({odd['strand']})"
-    return (
-        f"{absent} lacks {odd['negative_set']} window {window} of pair {odd['pair']}, "
-        f"which {present} contains; the files cannot be compared"
-    )
 
 
 # Bits per base

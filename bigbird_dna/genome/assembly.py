@@ -8,6 +8,7 @@ that begin with `#` are ignored. UCSC's current `chromAlias.txt` has this format
 (`*_assembly_report.txt`) are supported too, and give lengths.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -86,20 +87,9 @@ class Assembly:
 
     def explain_none(self, names: Collection[str], contigs: Collection[str]) -> str:
         """Explain in a message why none of these contig names is in a reference."""
-        known = f"names are looked up in {self.name}"
-        text = f"the file's contigs are {shown(names)}, the reference's {shown(contigs)} ({known})"
-        if any(self.match(name, contigs) for name in names):
-            return text
-        knowing = [
-            name
-            for name in ASSEMBLIES
-            if set(names) <= load_assembly(name).lengths.keys()
-        ]
-        others = [name for name in knowing if name != self.name]
         return (
-            f"{text}; {' and '.join(others)} would match"
-            if others
-            else f"{text}; {ALIAS_HINT}"
+            f"the file's contigs are {shown(names)}, the reference's {shown(contigs)} (names are looked up in "
+            f"{self.name}); {ALIAS_HINT}"
         )
 
     def check_lengths(
@@ -227,23 +217,6 @@ def warn_of_dropped(
         log(f"warning: {where}: {share} {why}: {shown_counts(dropped)}{hint}")
 
 
-_ABSENT = frozenset({"", "na"})
-_REPORT = "Sequence-Name"  # first column of NCBI's assembly reports
-_COLUMNS = (
-    _REPORT,
-    "Sequence-Role",
-    "Assigned-Molecule",
-    "GenBank-Accn",
-    "Relationship",
-    "RefSeq-Accn",
-)
-
-
-_Entry = tuple[
-    tuple[str, ...], int | None
-]  # a contig's names, primary name first, and its length
-
-
 def open_assembly(
     assembly: str, aliases: Path | None = None, title: str | None = None
 ) -> Assembly:
@@ -262,9 +235,14 @@ def _joined(path: Path, known: Assembly) -> Iterator[Contig]:
     more: dict[str, set[str]] = {}
     first: dict[str, int] = {}
     new = []
-    for number, (names, length) in _read(path):
+    for number, names, length in _read_aliases(path):
         where = f"{path}: line {number}"
         for name in names:
+            check_name(name, "contig", where)
+            if any(letter.isspace() for letter in name):
+                raise DataError(
+                    f"{where}: contig {quoted(name)} contains a space; tabs must separate names"
+                )
             if name in first:
                 raise DataError(
                     f"{where}: duplicate name {quoted(name)}, also in line {first[name]}; all names of a "
@@ -287,54 +265,33 @@ def _joined(path: Path, known: Assembly) -> Iterator[Contig]:
     yield from new
 
 
-def _read(path: Path) -> Iterator[tuple[int, _Entry]]:
-    lines = read_lines(path)
+def _read_aliases(path: Path) -> Iterator[tuple[int, list[str], int | None]]:
+    """Yield line, names (the primary name first) and length of the contigs of an alias file."""
     columns: list[str] | None = None
-    for number, text in lines:
+    for number, text in read_lines(path):
+        fields = [field.strip() for field in text.split("\t")]
         if text.startswith("#"):
-            header = text.lstrip("# ").split("\t")
-            columns = header if header[0] == _REPORT else columns
-        elif text.strip():
-            where = f"{path}: line {number}"
-            yield (
-                number,
-                _names(text, where)
-                if columns is None
-                else _report_entry(text, columns, where),
-            )
-
-
-def _names(text: str, where: str) -> _Entry:
-    names = tuple(
-        dict.fromkeys(name for name in map(str.strip, text.split("\t")) if name)
-    )
-    for name in names:
-        check_name(name, "contig", where)
-        if any(letter.isspace() for letter in name):
-            raise DataError(
-                f"{where}: contig {quoted(name)} contains a space; tabs must separate names"
-            )
-    return names, None
-
-
-def _report_entry(text: str, columns: list[str], where: str) -> _Entry:
-    """Parse a line of NCBI's assembly report."""
-    fields = text.split("\t")
-    if len(fields) != len(columns) or not {*_COLUMNS} <= {*columns}:
-        raise DataError(
-            f"{where}: found {len(fields)} columns, expected {len(columns)} as in the header"
-        )
-    row = dict(zip(columns, map(str.strip, fields), strict=True))
-    names = [row[_REPORT], row["RefSeq-Accn"], row.get("UCSC-style-name", "")]
-    # A scaffold can be assigned to a chromosome but is not the chromosome.
-    if row["Sequence-Role"] == "assembled-molecule":
-        names.append(row["Assigned-Molecule"])
-    # Only RefSeq's accession is used if the sequences differ, as for the human mitochondrion of GRCh37.
-    if row["Relationship"] == "=" or row["RefSeq-Accn"] in _ABSENT:
-        names.append(row["GenBank-Accn"])
-    kept = tuple(dict.fromkeys(name for name in names if name not in _ABSENT))
-    for name in kept:
-        check_name(name, "contig", where)
-    if not kept:
-        raise DataError(f"{where}: a sequence without a name")
-    return kept, whole_number(row.get("Sequence-Length", ""))
+            fields[0] = fields[0].lstrip("# ")
+            columns = fields if fields[0] == "Sequence-Name" else columns
+            continue
+        if not text.strip():
+            continue
+        length = None
+        if columns is not None:  # NCBI's assembly report
+            if len(fields) != len(columns):
+                raise DataError(
+                    f"{path}: line {number}: found {len(fields)} columns, expected {len(columns)} as in the header"
+                )
+            row = defaultdict(str, zip(columns, fields, strict=True))
+            fields = [row["Sequence-Name"], row["RefSeq-Accn"], row["UCSC-style-name"]]
+            # A scaffold can be assigned to a chromosome but is not the chromosome.
+            if row["Sequence-Role"] == "assembled-molecule":
+                fields.append(row["Assigned-Molecule"])
+            # Only RefSeq's accession is used if the sequences differ, as for the human mitochondrion of GRCh37.
+            if row["Relationship"] == "=" or row["RefSeq-Accn"] in ("", "na"):
+                fields.append(row["GenBank-Accn"])
+            length = whole_number(row["Sequence-Length"])
+        names = list(dict.fromkeys(name for name in fields if name not in ("", "na")))
+        if not names:
+            raise DataError(f"{path}: line {number}: a sequence without a name")
+        yield number, names, length

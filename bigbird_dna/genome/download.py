@@ -24,10 +24,6 @@ _TAR_END = bytes(1024)
 _PAGE_STARTS = (b"<!doctype html", b"<html", b"<head", b"<?xml")
 
 
-class _DownloadError(Exception):
-    """An address does not give the file; the message is the reason."""
-
-
 def download(
     urls: Sequence[str], output: Path, checksum: str | None = None, name: str = ""
 ) -> None:
@@ -47,80 +43,74 @@ def download(
         log(f"{url}: downloading")
         if not resumable:
             part.unlink(missing_ok=True)
+        resumed = part.exists()
         try:
-            resumed = part.exists()
-            _request(url, part)
-            fault = find_fault(part, name, checksum)
-            if fault and resumed:  # the first bytes may be those of another version
-                part.unlink()
-                _request(url, part)
+            fault = _receive(url, part)
+            if fault is None:
                 fault = find_fault(part, name, checksum)
-            if fault:
-                part.unlink()
-                raise _DownloadError(fault)
-        except _DownloadError as error:
-            log(f"{url}: {error}")
-            reasons.append(f"{url}: {error}")
+                if fault and resumed:  # the first bytes may be those of another version
+                    part.unlink()
+                    fault = _receive(url, part) or find_fault(part, name, checksum)
+                if fault:
+                    part.unlink(missing_ok=True)
         except OSError as error:
             raise DataError(
                 f"{part}: cannot write the file: {error.strerror}"
             ) from None
-        else:
+        if fault is None:
             part.replace(output)
             return
+        log(f"{url}: {fault}")
+        reasons.append(f"{url}: {fault}")
     hint = ""
     if resumable and part.exists():
         hint = f"; {part} has the first {part.stat().st_size:,} bytes, and the next call downloads the rest"
     raise DataError(f"{output}: cannot be downloaded ({'; '.join(reasons)}){hint}")
 
 
-def _request(url: str, part: Path) -> None:
-    """Request the missing bytes of `part`, again and again while the connection breaks."""
+def _receive(url: str, part: Path) -> str | None:
+    """Receive the missing bytes of `part`, again while the connection breaks; return the reason of a failure."""
     for attempt in range(1, ATTEMPTS + 1):
+        size = part.stat().st_size if part.exists() else 0
+        headers = {"User-Agent": "bigbird-dna", "Accept-Encoding": "identity"}
+        if size:
+            headers["Range"] = f"bytes={size}-"
         try:
-            _receive(url, part)
-            return
+            with requests.get(
+                url, headers=headers, stream=True, timeout=TIMEOUT
+            ) as response:
+                if size and response.status_code == 416:
+                    # Complete already, or longer than the file: the checksum tells.
+                    return None
+                response.raise_for_status()
+                mode = "ab" if size and response.status_code == 206 else "wb"
+                length = response.headers.get("Content-Length", "")
+                chunks = int(length) // _CHUNK if length.isdigit() else None
+                received = response.iter_content(_CHUNK)
+                with part.open(mode) as file:
+                    for chunk in progress(received, part.stem, chunks):
+                        file.write(chunk)
+                return None
         except requests.RequestException as error:
-            status = None if error.response is None else error.response.status_code
-            temporary = status is None or status in _TEMPORARY_STATUS
-            reason = _reason(error)
-            if not temporary or attempt == ATTEMPTS:
-                raise _DownloadError(reason) from None
-        log(f"{url}: {reason}; trying again")
-        time.sleep(PAUSE * 2 ** (attempt - 1))
-
-
-def _receive(url: str, part: Path) -> None:
-    size = part.stat().st_size if part.exists() else 0
-    headers = {"User-Agent": "bigbird-dna", "Accept-Encoding": "identity"}
-    if size:
-        headers["Range"] = f"bytes={size}-"
-    with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
-        if size and response.status_code == 416:
-            # Complete already, or longer than the file: the checksum tells.
-            return
-        response.raise_for_status()
-        mode = "ab" if size and response.status_code == 206 else "wb"
-        length = response.headers.get("Content-Length", "")
-        chunks = int(length) // _CHUNK if length.isdigit() else None
-        received = response.iter_content(_CHUNK)
-        with part.open(mode) as file:
-            for chunk in progress(received, part.stem, chunks):
-                file.write(chunk)
-
-
-def _reason(error: requests.RequestException) -> str:
-    if error.response is not None:
-        return f"HTTP {error.response.status_code} {error.response.reason}"
-    if isinstance(error, requests.Timeout):
-        return f"no answer within {TIMEOUT:g} s"
-    if isinstance(error, requests.exceptions.SSLError):
-        return "its TLS certificate is invalid; set REQUESTS_CA_BUNDLE to that of a proxy that decrypts TLS"
-    if isinstance(error, requests.exceptions.ChunkedEncodingError):
-        return "connection lost"
-    if isinstance(error, requests.ConnectionError):
-        return "cannot connect: no network, or no server at this address"
-    return error_text(error)
+            if error.response is not None:
+                reason = f"HTTP {error.response.status_code} {error.response.reason}"
+                if error.response.status_code not in _TEMPORARY_STATUS:
+                    return reason
+            elif isinstance(error, requests.Timeout):
+                reason = f"no answer within {TIMEOUT:g} s"
+            elif isinstance(error, requests.exceptions.ChunkedEncodingError):
+                reason = "connection lost"
+            elif isinstance(error, requests.ConnectionError):
+                reason = (
+                    "cannot connect: no network, no server at this address, or an invalid TLS certificate "
+                    "(set REQUESTS_CA_BUNDLE to that of a proxy that decrypts TLS)"
+                )
+            else:
+                reason = error_text(error)
+        if attempt < ATTEMPTS:
+            log(f"{url}: {reason}; trying again")
+            time.sleep(PAUSE * 2 ** (attempt - 1))
+    return reason
 
 
 def find_fault(path: Path, name: str, published: str | None) -> str | None:

@@ -3,7 +3,7 @@
 Lower case is accepted, IUPAC codes become N, and any other letter is an error, as in the records of a file.
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from bigbird_dna.errors import DataError, UsageError, shortened
@@ -37,11 +37,7 @@ def read_sequences(sequences: Sequences) -> GivenSequences:
     text = _text(sequences)
     if text is not None:
         return GivenSequences([_clean(text, "the sequence")], ["the sequence"], None)
-    if (
-        not isinstance(sequences, Iterable)
-        or isinstance(sequences, Mapping | Set | bytes | bytearray)
-        or getattr(sequences, "ndim", 1) != 1
-    ):
+    if not isinstance(sequences, Iterable):
         raise UsageError(
             f"sequences: {_what(sequences)} is not a sequence or a list of sequences: give a string, or a "
             "list, array or Series of strings"
@@ -105,19 +101,15 @@ def is_pandas(value: object, *names: str) -> TypeGuard[Any]:
 
 
 def _text(value: object) -> str | None:
-    """The letters of one sequence; None for any other type."""
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-        value = value.item()  # an array with one text
+    """The letters of one sequence, as text, `Seq` or `SeqRecord`; None for any other type."""
+    value = getattr(value, "seq", value)
     if isinstance(value, str):
         return str(value)
-    kind = type(value)
-    if kind.__module__ == "Bio.SeqRecord":
-        value = getattr(value, "seq", None)
-    elif kind.__module__ != "Bio.Seq":
+    if type(value).__module__ != "Bio.Seq":
         return None
     try:
         return str(value)
-    except Exception:
+    except ValueError:
         raise UsageError(
             "sequences: a Bio.Seq with undefined letters is not a sequence"
         ) from None

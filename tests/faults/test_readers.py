@@ -18,7 +18,6 @@ from bigbird_dna.genome.intervals import read_peaks
 from bigbird_dna.genome.promoters import lift, read_loci, read_promoters
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.genome.sequence import Locus
-from bigbird_dna.genome.sources import read_sources
 from bigbird_dna.genome.vcf import open_vcf, read_vcf
 from tests.genome import formats
 from tests.golden.messages import fails
@@ -60,7 +59,7 @@ READERS: dict[str, Read] = {
         "read_splits": read_splits,
         "aliases": aliases,
     },
-    **{"read_variants": read_variants, "chain": chain, "read_sources": read_sources},
+    **{"read_variants": read_variants, "chain": chain},
 }
 VARIANT = "c\t5\t.\tA\tC\t.\t.\t."
 # What is no text: cut gzip files, and letters of nothing.
@@ -77,7 +76,6 @@ BYTES = {
         gzip.compress(formats.CHAIN.encode(), mtime=0)[:-12],
         b"\x00\x01\x02\x03",
     ],
-    "read_sources sources.yaml": [b"\xff\xfe"],
 }
 TABLE = yaml.safe_load(Path(__file__).with_name("readers.yaml").read_text())
 

@@ -2,27 +2,22 @@
 
 import hashlib
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from bigbird_dna.config.chromatin import ChromatinConfig, ChromatinDataConfig
 from bigbird_dna.config.reading import parse_config
 from bigbird_dna.config.run import Config
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.sources import (
+    Source,
     annotation_file,
-    check_sources,
     find_assembly,
     find_inputs,
     load_sources,
     locate,
-    own_files,
-    read_sources,
 )
 from tests.golden.messages import fails
-from tests.toys import cases, written
 
 
 def test_every_entry_is_complete() -> None:
@@ -63,6 +58,19 @@ def _genome(**keys: str | None) -> Config:
         else:
             genome |= {role: name}
     return parse_config({"genome": genome, "promoters": promoters})
+
+
+def check_sources(config: Config) -> dict[str, Source]:
+    """The public files of a configuration."""
+    return find_inputs(config, data_sets=False).sources
+
+
+def own_files(config: Config) -> dict[str, Path]:
+    """The user's files of a configuration."""
+    found = find_inputs(config, data_sets=False)
+    return {
+        role: path for role, path in found.files.items() if role not in found.sources
+    }
 
 
 def test_sources_of_a_configuration() -> None:
@@ -181,64 +189,6 @@ def test_an_alias_file_is_found_like_a_reference(tmp_path: Path) -> None:
     assert find_assembly(config).name == "x"
     with fails(ConfigError):
         check_sources(parse_config({"genome": {"assembly": "custom", "name": "x"}}))
-
-
-ENTRY: dict[str, Any] = {
-    "file": "a.gz",
-    "assembly": "demo",
-    "from": "other",
-    "urls": ["https://a/a.gz"],
-    "checksum": "md5:" + "0" * 32,
-    "megabytes": 1,
-    "license": "free",
-    "citation": "us",
-}
-
-
-def test_an_entry_is_read(tmp_path: Path) -> None:
-    source = read_sources(
-        written(tmp_path / "sources.yaml", yaml.safe_dump({"a.b": ENTRY}))
-    )["a.b"]
-    assert (source.key, source.file, source.from_assembly) == ("a.b", "a.gz", "other")
-    assert (source.urls, source.megabytes) == (("https://a/a.gz",), 1)
-
-
-ADDRESSES = (
-    *(
-        "https://ä/b",
-        "https://a/b c",
-        "https://a/\r\nHost: b",
-        "file:///etc/passwd",
-        "https://",
-        "ftp://a/b",
-    ),
-)
-WRONG: dict[str, list[object]] = {
-    **{
-        "file": ["../a", ".a", ""],
-        "license": ["a\nb"],
-        "citation": [7],
-        "from": [["x"]],
-        "sha": ["x"],
-    },
-    "urls": [[], "https://a", [7], None, *([address] for address in ADDRESSES)],
-    **{
-        "checksum": ["md5:1", "crc:00", 7],
-        "megabytes": [0, "1", True, float("nan"), 10**400],
-    },
-}
-
-
-@pytest.mark.parametrize(("field", "value"), cases(WRONG))
-def test_values_that_cannot_be(tmp_path: Path, field: str, value: object) -> None:
-    entry = {**ENTRY, field: value}
-    if value is None:
-        del entry[field]
-    path = written(
-        tmp_path / "sources.yaml", yaml.safe_dump({"a.b": entry}, width=10_000)
-    )
-    with fails(ConfigError, f"{path}: source 'a.b'", field):
-        read_sources(path)
 
 
 def test_local_data_comes_before_the_working_directory(

@@ -176,7 +176,6 @@ def build_deepsea(
     table = make_bins(bins.contigs, bins.codes[order], bins.starts[order], splits, BIN)
     info: dict[str, Any] = {
         "bin_size": BIN,
-        "stride": BIN,
         "rule": "half",
         "window": WINDOW,
         "assembly": assembly.name,

@@ -14,10 +14,9 @@ import numpy.typing as npt
 
 from bigbird_dna.disk.arrays import open_npz
 from bigbird_dna.disk.atomic import atomic_path, reading
-from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import (
-    NO_INTERVALS,
     Interval,
     Intervals,
     Positions,
@@ -120,22 +119,14 @@ class PackedLabels:
 
 Flags = npt.NDArray[np.bool_]
 
-CHUNK = 16_000_000  # bp of a contig read at a time
-
-
-Rule = Literal["half", "any", "center"] | int
-"""When a bin is positive: more than half of it is in peaks (DeepSEA: above 100 of 200 bp), any base is, its
-center base (number size // 2, from 0) is, or at least the given number of bases is."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Labeling:
-    """Parameters for labeling bins and for selecting bins and tracks; `ConfigError` for an impossible rule."""
+    """Parameters for labeling bins and for selecting bins and tracks."""
 
     bin_size: int = 200
-    stride: int = 0
-    """bp from one bin to the next; 0 means the bin size"""
-    rule: Rule = "half"
+    rule: Literal["half", "any"] = "half"
+    """when a bin is positive: more than half of it is in peaks (DeepSEA: above 100 of 200 bp), or any base"""
     widen: int = 0
     """bp added to each side of a peak"""
     window: int
@@ -152,45 +143,20 @@ class Labeling:
     seed: int = 0
     """seed for sampling bins without a positive track"""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "stride", self.stride or self.bin_size)
-        if not 1 <= self.least_bases <= self.bin_size:
-            raise ConfigError(
-                f"label rule {self.rule!r}: must be 1 to the bin size ({self.bin_size} bp)"
-            )
-
-    @property
-    def least_bases(self) -> int:
-        """Minimum number of bp of a bin in peaks; for "center" this is 1, as only the center base counts."""
-        if self.rule == "half":
-            return self.bin_size // 2 + 1
-        return self.rule if isinstance(self.rule, int) else 1
-
-    def bins(self, length: int) -> int:
-        """Return the number of bins of a contig of `length` bp."""
-        return max(0, (length - self.bin_size) // self.stride + 1)
-
     def positive_bins(self, intervals: Intervals, length: int) -> Positions:
         """Return the indices of the positive bins of a contig of `length` bp, ascending."""
-        margin, width = (
-            (self.bin_size // 2, 1) if self.rule == "center" else (0, self.bin_size)
-        )
-        # The part of bin i that counts is [margin + i * stride, … + width). It can overlap the interval if
-        # margin + i * stride + width > start and margin + i * stride < end.
-        first = np.maximum(-((margin + width - 1 - intervals.starts) // self.stride), 0)
-        last = np.minimum(
-            (intervals.ends - 1 - margin) // self.stride, self.bins(length) - 1
-        )
+        size = self.bin_size
+        first = intervals.starts // size
+        last = np.minimum((intervals.ends - 1) // size, length // size - 1)
         touched = np.maximum(last - first + 1, 0)
         before = np.repeat(first - (np.cumsum(touched) - touched), touched)
         numbers = np.sort(
             before + np.arange(len(before)), kind="stable"
         )  # `np.unique` is much slower
         numbers = numbers[np.diff(numbers, prepend=-1) > 0]
-        begin = margin + numbers * self.stride
-        return np.asarray(
-            numbers[intervals.covered(begin, begin + width) >= self.least_bases]
-        )
+        covered = intervals.covered(numbers * size, (numbers + 1) * size)
+        least = size // 2 + 1 if self.rule == "half" else 1
+        return np.asarray(numbers[covered >= least])
 
 
 DROPPED = ("excluded", "gap", "blacklist", "too many N")
@@ -220,7 +186,7 @@ def label_contig(
     Bins on the `blacklist` are dropped.
     """
     length, size = reference.contigs[contig], labeling.bin_size
-    count = labeling.bins(length)
+    count = length // size
     number = list(reference.contigs).index(contig)
     draws = np.random.default_rng((labeling.seed, number)).random(count)
     sampled = draws < labeling.negative_fraction
@@ -229,7 +195,7 @@ def label_contig(
         if contig in intervals:
             labels.mark(track, labeling.positive_bins(intervals[contig], length))
     candidates = np.flatnonzero(labels.any() | sampled)
-    starts = candidates * labeling.stride
+    starts = candidates * size
     assigned = splits.assign(contig, starts, size, labeling.window)
     free = np.flatnonzero(assigned >= 0)
     allowed = free[~blacklist.overlap(starts[free], starts[free] + size)]
@@ -254,19 +220,8 @@ def _known_enough(
     length, window = reference.contigs[contig], labeling.window
     opens = window_start(starts, labeling.bin_size, window)
     first, last = np.clip(opens, 0, length), np.clip(opens + window, 0, length)
-    unknown = unknown_bases(reference, contig, int(first.min()), int(last.max()))
+    begin, end = int(first.min()), int(last.max())
+    runs = unknown_runs(reference.fetch(Interval(contig, begin, end)))
+    unknown = Intervals(runs.starts + begin, runs.ends + begin)
     known = last - first - unknown.covered(first, last)
     return np.asarray(window - known <= labeling.max_n * window)
-
-
-def unknown_bases(
-    reference: Reference, contig: str, start: int, stop: int
-) -> Intervals:
-    """Return the runs of N in `[start, stop)` of a contig."""
-    found = [NO_INTERVALS]
-    for begin in range(start, stop, CHUNK):
-        runs = unknown_runs(
-            reference.fetch(Interval(contig, begin, min(begin + CHUNK, stop)))
-        )
-        found.append(Intervals(runs.starts + begin, runs.ends + begin))
-    return Intervals.union(*map(np.concatenate, zip(*found, strict=True)))

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.disk.directories import MARKER
-from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin import labels as module
 from bigbird_dna.genome.chromatin.dataset import (
     ChromatinData,
     build_dataset,
@@ -162,11 +161,6 @@ def test_one_base_peaks_are_widened(small):
         3800
     ]  # 101 bp of the last bin, cut at the contig's end
     assert starts(small.build(peaks, rule="any", widen=100)) == [0, 200, 400, 800, 1000]
-    assert starts(small.build(peaks, rule="center")) == [200]
-    assert starts(small.build(peaks, rule=1)) == [0, 200, 1000]
-    # Bins of another stride overlap.
-    data = small.build(small.track("x", "a\t1000\t1200\nb\t0\t900\n"), stride=50)
-    assert starts(data) == [950, 1000, 1050]
 
 
 def test_windows_with_many_n_are_dropped(small):
@@ -251,12 +245,6 @@ def test_a_held_out_region_without_bins_is_reported(small, capsys):
     message(capsys.readouterr().err)
 
 
-def test_unknown_bases_are_found_across_chunks(small, monkeypatch):
-    monkeypatch.setattr(module, "CHUNK", 700)
-    runs = module.unknown_bases(small.reference, "a", 0, 10_050)
-    assert (runs.starts.tolist(), runs.ends.tolist()) == ([3_000], [4_000])
-
-
 def test_the_same_input_gives_the_same_bytes(small, tmp_path):
     tracks = [
         small.track("x", "a\t0\t1000\n"),
@@ -277,18 +265,6 @@ def test_peaks_that_lie_nowhere_are_refused(small):
         with fails(DataError):
             small.build(*tracks)
     assert not (small.directory / "data").exists()
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"rule": 300},
-        {"rule": 0},
-    ],
-)
-def test_impossible_settings_are_refused(small, options):
-    with pytest.raises(ConfigError):
-        small.build(small.track("x", "a\t0\t1000\n"), **options)
 
 
 def test_incomplete_or_mixed_data_sets_are_refused(small):

@@ -364,28 +364,18 @@ def intervals(pairs: list[tuple[int, int]]) -> Intervals:
 @given(
     PEAKS,
     st.integers(1, 20),
-    st.integers(0, 25),
-    st.sampled_from(["half", "any", "center", 3]),
+    st.sampled_from(["half", "any"]),
 )
-def test_bins_agree_with_counting_bases(pairs, size, stride, rule):
-    if isinstance(rule, int):
-        rule = min(rule, size)
+def test_bins_agree_with_counting_bases(pairs, size, rule):
     covered = np.zeros(LENGTH, bool)
     for start, length in pairs:
         covered[start : start + length] = True
     expected = []
-    for number, start in enumerate(range(0, LENGTH - size + 1, stride or size)):
+    for number, start in enumerate(range(0, LENGTH - size + 1, size)):
         part = covered[start : start + size]
-        positive = {
-            "half": 2 * part.sum() > size,
-            "any": part.any(),
-            "center": part[size // 2],
-        }.get(rule, part.sum() >= rule if isinstance(rule, int) else None)
-        if positive:
+        if 2 * part.sum() > size if rule == "half" else part.any():
             expected.append(number)
-    labeling = Labeling(
-        bin_size=size, stride=stride, rule=rule, window=1, max_n=1, min_positives=0
-    )
+    labeling = Labeling(bin_size=size, rule=rule, window=1, max_n=1, min_positives=0)
     found = labeling.positive_bins(intervals(pairs), LENGTH)
     assert found.tolist() == expected
 
