@@ -250,21 +250,24 @@ def label_bins(
     """The data set `home/data`, bins of 40 bp, of `home/reference.fa.gz` and a BED file for each track."""
     from bigbird_dna.genome.assembly import load_assembly
     from bigbird_dna.genome.chromatin.dataset import build_dataset
-    from bigbird_dna.genome.chromatin.labels import Labeling
     from bigbird_dna.genome.chromatin.track import Track
     from bigbird_dna.genome.reference import Reference
 
     reference, demo = Reference(home / "reference.fa.gz"), load_assembly("demo")
     tracks = [Track(name, "TF", file=path) for name, path in beds.items()]
     splits = region_splits(reference.contigs, demo, valid=[valid], test=[test])
-    labeling = Labeling(
+    return build_dataset(
+        home / "data",
+        reference,
+        demo,
+        tracks,
+        splits,
         bin_size=40,
         window=window,
         max_n=1.0,
         negative_fraction=negatives,
         min_positives=1,
     )
-    return build_dataset(home / "data", reference, demo, tracks, splits, labeling)
 
 
 # A simulated genome, read by other means than the simulation's.

@@ -20,7 +20,6 @@ from bigbird_dna.genome.chromatin.dataset import (
     build_dataset,
 )
 from bigbird_dna.genome.chromatin.deepsea import build_deepsea
-from bigbird_dna.genome.chromatin.labels import Labeling
 from bigbird_dna.genome.chromatin.track import Track
 from bigbird_dna.genome.chromatin.tracks import (
     read_tracks,
@@ -166,17 +165,6 @@ def prepare_data(
         raise ConfigError(
             "chromatin.data.tracks: needs a track table or a folder of peak files"
         )
-    labeling = Labeling(
-        bin_size=data.bin,
-        rule=data.label,
-        widen=data.widen,
-        window=data.widest,
-        max_n=data.max_n,
-        negative_fraction=data.negative_fraction,
-        min_positives=data.min_positives_train,
-        min_held_out=data.min_positives_heldout,
-        seed=config.seed,
-    )
     splits = Splits.from_config(
         config.genome,
         genome.contigs,
@@ -187,7 +175,23 @@ def prepare_data(
     with scratch_directory() as scratch:
         table = _tracks(data, source, scratch)
         excluded = blacklist or files.get("blacklist")
-        build_dataset(output, genome, assembly, table, splits, labeling, excluded)
+        build_dataset(
+            output,
+            genome,
+            assembly,
+            table,
+            splits,
+            bin_size=data.bin,
+            rule=data.label,
+            widen=data.widen,
+            window=data.widest,
+            max_n=data.max_n,
+            negative_fraction=data.negative_fraction,
+            min_positives=data.min_positives_train,
+            min_held_out=data.min_positives_heldout,
+            seed=config.seed,
+            blacklist=excluded,
+        )
 
 
 def _tracks(

@@ -5,12 +5,10 @@ They may be close to promoters, but must not have a TSS at the position where a 
 `intergenic` negatives are such windows without coding bases and with all bases at a distance from every TSS.
 """
 
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from math import ceil
 from pathlib import Path
-from typing import NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +28,7 @@ from bigbird_dna.genome.sequence import (
     Positions,
     unknown_runs,
 )
-from bigbird_dna.genome.splits import Split, Splits
+from bigbird_dna.genome.splits import SPLITS, Split, Splits
 
 Coding = Mapping[str, Intervals]
 """Coding bases of a reference by contig, sorted and disjoint; contigs without coding bases may be missing."""
@@ -110,13 +108,6 @@ MAX_N = 0.1
 """Maximum fraction of N in a window."""
 
 
-class NegativeRegions(NamedTuple):
-    """Candidate windows for negatives, and their GC fractions."""
-
-    windows: list[Interval]
-    gc: npt.NDArray[np.float64]
-
-
 def draw_candidates(
     segment: Interval,
     sequence: str,
@@ -125,10 +116,10 @@ def draw_candidates(
     config: PromoterWindowsConfig,
     count: int,
     rng: np.random.Generator,
-) -> NegativeRegions:
+) -> tuple[list[Interval], npt.NDArray[np.float64]]:
     """Draw up to `count` windows at random positions and strands of a segment with this `sequence`.
 
-    Windows with an N are excluded. So are windows whose TSS position is closer than the configured minimum
+    Returns the windows and their GC fractions. Windows with an N are excluded. So are windows whose TSS position is closer than the configured minimum
     distance to one of the promoters' TSS `positions` on the contig, on either strand. With `free`, windows
     start only there, and as many as possible are drawn, up to `count`.
     """
@@ -136,7 +127,7 @@ def draw_candidates(
     upstream, downstream = config.sides
     size = upstream + downstream
     if len(letters) < size or count == 0:
-        return NegativeRegions([], np.empty(0))
+        return [], np.empty(0)
     masked = _prefix_sum(letters == ord("N"))
     if free is not None:
         starts = free.draw(count, rng)
@@ -163,7 +154,7 @@ def draw_candidates(
         )
         for first, plus in zip(starts.tolist(), forward.tolist(), strict=True)
     ]
-    return NegativeRegions(windows, (strong[starts + size] - strong[starts]) / size)
+    return windows, (strong[starts + size] - strong[starts]) / size
 
 
 def find_free_starts(
@@ -231,109 +222,77 @@ def match_gc(
     return chosen
 
 
-@dataclass(frozen=True)
-class PromoterGenome:
-    """A genome with its promoters, to find negatives for their windows."""
+def find_negatives(
+    reference: Reference,
+    loci: Sequence[Locus],
+    windows: Sequence[Interval],
+    window_splits: Sequence[Split],
+    splits: Splits,
+    config: PromoterWindowsConfig,
+    owners: Sequence[int],
+    seed: tuple[int, int],
+    coding: Coding | None = None,
+    taken: Collection[Interval] = (),
+) -> list[Interval | None]:
+    """Return, for each owner, a window of similar GC content elsewhere in its split; None where none is found.
 
-    reference: Reference
-    loci: Sequence[Locus]  # all promoters, including those without a window
-    windows: Sequence[Interval]  # window of each promoter that has one
-    owner_splits: Sequence[Split]  # split of each window
-    splits: Splits
-    config: PromoterWindowsConfig
-    coding: Coding | None = None  # needed for intergenic negatives
+    `loci` are all promoters, including those without a window; `windows` and `window_splits` are those of
+    promoters with a window, and owners are their indices. No window is in `taken` or used twice. With
+    `coding`, windows are intergenic.
+    """
+    size, distance = config.length, config.min_tss_distance
+    tss: defaultdict[str, list[int]] = defaultdict(list)
+    for locus in loci:
+        tss[locus.contig].append(locus.position)
 
-    def find(
-        self,
-        negative_set: str,
-        owners: Sequence[int],
-        seed: tuple[int, int],
-        taken: Collection[Interval | None] = (),
-    ) -> list[Interval | None]:
-        """Return a negative for each owner, an index of `windows`; None where none is found.
-
-        Sets that are derived from a promoter's sequence have the promoter's window. Genomic and intergenic
-        windows are not in `taken`; intergenic ones also not on the other strand.
-        """
-        if negative_set == "genomic":
-            return self._elsewhere(owners, seed, {*taken}.__contains__)
-        if negative_set == "intergenic":
-            assert self.coding is not None
-            places = {
-                (window.contig, window.start) for window in taken if window is not None
-            }
-            return self._elsewhere(
-                owners, seed, lambda one: (one.contig, one.start) in places, self.coding
-            )
-        return [self.windows[pair] for pair in owners]
-
-    def _elsewhere(
-        self,
-        owners: Sequence[int],
-        seed: tuple[int, int],
-        is_taken: Callable[[Interval], bool],
-        coding: Coding | None = None,
-    ) -> list[Interval | None]:
-        """Return windows of similar GC content elsewhere in the owners' splits, none taken or used twice.
-
-        With `coding` they are intergenic.
-        """
-        found: list[Interval | None] = [None] * len(owners)
-        for number, split in enumerate(get_args(Split)):
-            rng = np.random.default_rng((*seed, number))
-            members = [
-                place
-                for place, pair in enumerate(owners)
-                if self.owner_splits[pair] == split
-            ]
-            # Sequences are read twice, here and below, rather than kept in memory to save 20 s.
-            rooms: dict[Interval, int] = {}
-            for segment in self.splits.intervals(split):
-                sequence, _, free = self._read(segment, coding)
-                known = len(sequence) - (
-                    sequence.count("N") if _is_sparse(sequence) else 0
-                )
-                rooms[segment] = known if free is None else free.bases
-            together = (
-                sum(rooms.values()) or 1
-            )  # a split without promoters may be all N
-            windows, gc = [], [np.empty(0)]
-            for segment, room in rooms.items():
-                count = ceil(len(members) * CANDIDATES_PER_NEGATIVE * room / together)
-                offer = draw_candidates(
-                    segment, *self._read(segment, coding), self.config, count, rng
-                )
-                windows += offer.windows
-                gc.append(offer.gc)
-            own = {
-                pair: gc_fraction(self.reference.fetch(self.windows[pair]))
-                for pair in {owners[place] for place in members}
-            }
-            wanted = np.array([own[owners[place]] for place in members])
-            used = np.array([is_taken(window) for window in windows], bool)
-            chosen = match_gc(wanted, np.concatenate(gc), rng, used)
-            for place, choice in zip(members, chosen.tolist(), strict=True):
-                if choice >= 0:
-                    found[place] = windows[choice]
-        return found
-
-    def _read(
-        self, segment: Interval, coding: Coding | None
-    ) -> tuple[str, Positions, Intervals | None]:
+    def read(segment: Interval) -> tuple[str, Positions, Intervals | None]:
         """Return a segment's sequence, TSS positions on its contig, and starts for intergenic windows."""
-        sequence = self.reference.fetch(segment)
-        on_contig = [
-            locus.position for locus in self.loci if locus.contig == segment.contig
-        ]
-        positions = np.array(on_contig, np.int64)
+        sequence = reference.fetch(segment)
+        positions = np.array(tss[segment.contig], np.int64)
         if coding is None:
             return sequence, positions, None
         here = coding.get(segment.contig, NO_INTERVALS).within(
             Intervals(np.array([segment.start]), np.array([segment.end]))
         )
         here = Intervals(here.starts - segment.start, here.ends - segment.start)
-        size, distance = self.config.length, self.config.min_tss_distance
         free = find_free_starts(
             sequence, here, positions - segment.start, size=size, distance=distance
         )
         return sequence, positions, free
+
+    found: list[Interval | None] = [None] * len(owners)
+    for number, split in enumerate(SPLITS):
+        rng = np.random.default_rng((*seed, number))
+        members = [
+            index for index, pair in enumerate(owners) if window_splits[pair] == split
+        ]
+        # Sequences are read twice, here and below, rather than kept in memory to save 20 s.
+        bases: dict[Interval, int] = {}
+        for segment in splits.intervals(split):
+            sequence, _, free = read(segment)
+            if free is not None:
+                bases[segment] = free.bases
+            else:
+                unknown = sequence.count("N") if _is_sparse(sequence) else 0
+                bases[segment] = len(sequence) - unknown
+        total = sum(bases.values()) or 1  # a split without promoters may be all N
+        candidates: list[Interval] = []
+        gc = [np.empty(0)]
+        for segment, count in bases.items():
+            count = ceil(len(members) * CANDIDATES_PER_NEGATIVE * count / total)
+            drawn, drawn_gc = draw_candidates(
+                segment, *read(segment), config, count, rng
+            )
+            candidates += drawn
+            gc.append(drawn_gc)
+        pair_gc = {
+            pair: gc_fraction(reference.fetch(windows[pair]))
+            for pair in {owners[index] for index in members}
+        }
+        expected_gc = np.array([pair_gc[owners[index]] for index in members])
+        used = np.array([window in taken for window in candidates], bool)
+        chosen = match_gc(expected_gc, np.concatenate(gc), rng, used)
+        for index, choice in zip(members, chosen.tolist(), strict=True):
+            if choice >= 0:
+                found[index] = candidates[choice]
+    return found

@@ -11,8 +11,9 @@ interpretations are in use, and they are different tasks: `substituted` fills th
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,18 +23,15 @@ import pandas as pd
 
 from bigbird_dna.config.promoters import (
     DERIVED_SETS,
-    PLACED_SETS,
-    PromoterWindowsConfig,
 )
 from bigbird_dna.config.run import Config
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import LEAST_EXAMPLES, draw_groups
 from bigbird_dna.data.negatives import (
     MAX_N,
-    Coding,
-    PromoterGenome,
     coding_counts,
     coding_fractions,
+    find_negatives,
     open_coding,
 )
 from bigbird_dna.data.predictions import CODING, EXTRA_NEGATIVES, HOMOLOGY, POSITIVE
@@ -45,8 +43,8 @@ from bigbird_dna.genome.chromatin.dataset import source_entry
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import (
+    OPPOSITE,
     Interval,
-    Locus,
     fraction_n,
     inside,
     window_around,
@@ -70,16 +68,6 @@ COLUMNS = [
 PARTS = 20
 CHANGED = 12
 _BASES = np.frombuffer(b"ACGT", dtype=np.uint8)
-
-_WHY_MISSING = {
-    "genomic": "the split has no more windows at the minimum distance from every TSS",
-    "intergenic": "the split has no more windows without coding bases at the minimum distance from every TSS",
-}
-
-
-# Random streams of a set's negatives, and of its extra negatives.
-_STREAMS: Mapping[str, tuple[int, int]] = {"intergenic": (8, 9)}
-_USUAL_STREAMS = (3, 7)
 
 
 class WindowSet(NamedTuple):
@@ -122,41 +110,95 @@ def prepare_windows(
             "GTF file in promoters.annotation, or with prepare promoter-windows --annotation FILE"
         )
     splits = Splits.from_config(config.genome, genome.contigs, assembly)
-    positives, names, counts = _positives(genome, loci, splits, settings, coding)
-    training = [split == "train" for split in positives.owner_splits]
-    everyone = range(len(names))
+    counts: Counter[str] = Counter()
+    windows: list[Interval] = []
+    window_splits: list[Split] = []
+    names: list[str] = []
+    for locus in loci:
+        window = window_around(locus, *settings.sides)
+        here = splits.over(Interval(locus.contig, locus.position, locus.position + 1))
+        split = here[0].split if here else None
+        if locus.contig not in genome.contigs or (here and split is None):
+            cut = here and len(here[0].interval) < genome.contigs[locus.contig]
+            counts["in an excluded region" if cut else "on an excluded contig"] += 1
+        elif split is None or not inside(window, genome.contigs):
+            counts["window leaves the contig"] += 1
+        elif splits.over(window) != here:
+            counts["window leaves its split"] += 1
+        elif fraction_n(genome.fetch(window)) > MAX_N:
+            counts["window holds too many N"] += 1
+        else:
+            windows.append(window)
+            window_splits.append(split)
+            names.append(locus.name)
+    if not windows:
+        raise DataError(
+            f"{genome.path}: no promoter window of {settings.upstream}+{settings.downstream} bp is within a contig"
+        )
+    counts["promoters"] = len(windows)
+
     # Only training promoters have several negatives: held-out metrics compare one with one.
-    owners = [
-        pair
-        for pair in everyone
-        for _ in range(settings.negatives if training[pair] else 1)
-    ]
-    number = config.promoters.calibration.negatives
-    more = [pair for pair in everyone if not training[pair] for _ in range(number)]
-    rows = _rows(positives, names, positives.windows, everyone, POSITIVE)
+    owners: list[int] = []
+    extra_owners: list[int] = []
+    for pair, split in enumerate(window_splits):
+        if split == "train":
+            owners += [pair] * settings.negatives
+        else:
+            owners.append(pair)
+            extra_owners += [pair] * config.promoters.calibration.negatives
+    rows: list[tuple[object, ...]] = []
+
+    def add(
+        found: Sequence[Interval | None],
+        pairs: Sequence[int],
+        negative_set: str,
+        extra: bool = False,
+    ) -> None:
+        for window, pair in zip(found, pairs, strict=True):
+            if window is not None:
+                split: str = window_splits[pair]
+                split = EXTRA_NEGATIVES[split] if extra else split
+                rows.append((*astuple(window), split, negative_set, pair, names[pair]))
+
+    add(windows, range(len(windows)), POSITIVE)
     for negative_set in settings.negative_sets:
-        stream, extra_stream = _STREAMS.get(negative_set, _USUAL_STREAMS)
-        found = positives.find(negative_set, owners, (config.seed, stream))
-        if negative_set in PLACED_SETS:
-            counts[f"{negative_set} negatives not found"] = found.count(None)
-            if missing := found.count(None):
-                bare = len(
-                    set(owners)
-                    - {pair for pair, one in zip(owners, found, strict=True) if one}
-                )
-                what = f"{missing:,} of {len(owners):,} {negative_set} negatives"
-                left = (
-                    f"{bare:,} of {len(set(owners)):,} promoters have none and are kept"
-                )
-                log(
-                    f"warning: no window found for {what}: {_WHY_MISSING[negative_set]}; {left}"
-                )
-        rows += _rows(positives, names, found, owners, negative_set)
-        if more:
-            others = positives.find(
-                negative_set, more, (config.seed, extra_stream), taken={*found}
+        if negative_set in DERIVED_SETS:
+            add([windows[pair] for pair in owners], owners, negative_set)
+            extra = [windows[pair] for pair in extra_owners]
+            add(extra, extra_owners, negative_set, extra=True)
+            continue
+        stream, extra_stream = (8, 9) if negative_set == "intergenic" else (3, 7)
+        find = partial(
+            find_negatives,
+            genome,
+            loci,
+            windows,
+            window_splits,
+            splits,
+            settings,
+            coding=coding if negative_set == "intergenic" else None,
+        )
+        found = find(owners, (config.seed, stream))
+        add(found, owners, negative_set)
+        missing = found.count(None)
+        counts[f"{negative_set} negatives not found"] = missing
+        if missing:
+            lacking = {*owners} - {
+                pair for pair, window in zip(owners, found, strict=True) if window
+            }
+            log(
+                f"warning: no window found for {missing:,} of {len(owners):,} {negative_set} negatives: the split "
+                f"has no more of them at the minimum distance from every TSS; {len(lacking):,} promoters have none "
+                "and are kept"
             )
-            rows += _rows(positives, names, others, more, negative_set, extra=True)
+        if extra_owners:
+            taken = {window for window in found if window is not None}
+            if negative_set == "intergenic":  # also not on the other strand
+                taken |= {
+                    replace(window, strand=OPPOSITE[window.strand]) for window in taken
+                }
+            others = find(extra_owners, (config.seed, extra_stream), taken=taken)
+            add(others, extra_owners, negative_set, extra=True)
     table, info = pd.DataFrame(rows, columns=COLUMNS[:-1]), dict[str, Any](counts)
     # Training windows are in no group, nor are derived negatives, which are at the place of their promoter.
     homology = np.arange(len(table))
@@ -171,92 +213,17 @@ def prepare_windows(
         table[CODING] = coding_fractions(coding, table)
         info |= coding_counts(table)
         info["annotation"] = source_entry(Path(annotation))
-    for split, lacking in missing_classes(
-        table, config.promoters.windows.negative_sets
-    ):
-        why = (
-            "a model cannot be trained"
-            if split == "train"
-            else "their metrics are not defined"
-        )
-        log(f"warning: split {split!r} has no {lacking}: {why}")
+    present = table.groupby(["split", "negative_set"]).size()
+    for split in SPLITS:
+        for name in (POSITIVE, *settings.negative_sets):
+            if (split, name) not in present:
+                why = "a model cannot be trained"
+                if split != "train":
+                    why = "their metrics are not defined"
+                what = "promoters" if name == POSITIVE else f"{name} negatives"
+                log(f"warning: split {split!r} has no {what}: {why}")
     with into_directory(output) as files:
         write_windows(files, table, info)
-
-
-def missing_classes(
-    rows: pd.DataFrame, negative_sets: Iterable[str]
-) -> list[tuple[Split, str]]:
-    """Return each split with what it lacks: promoters, and negatives of a set."""
-    counts = Counter(zip(rows["split"], rows["negative_set"], strict=True))
-    return [
-        (split, "promoters" if name == POSITIVE else f"{name} negatives")
-        for split in SPLITS
-        for name in (POSITIVE, *negative_sets)
-        if not counts[split, name]
-    ]
-
-
-def _rows(
-    genome: PromoterGenome,
-    names: Sequence[str],
-    windows: Sequence[Interval | None],
-    owners: Sequence[int],
-    negative_set: str,
-    *,
-    extra: bool = False,
-) -> list[tuple[object, ...]]:
-    """Return the rows of windows by their owners (indices of positives); missing windows have no row."""
-    splits = [
-        EXTRA_NEGATIVES.get(split) if extra else split for split in genome.owner_splits
-    ]
-    return [
-        (*astuple(window), splits[pair], negative_set, pair, names[pair])
-        for pair, window in zip(owners, windows, strict=True)
-        if window is not None
-    ]
-
-
-def _positives(
-    reference: Reference,
-    loci: Sequence[Locus],
-    splits: Splits,
-    config: PromoterWindowsConfig,
-    coding: Coding | None,
-) -> tuple[PromoterGenome, list[str], dict[str, int]]:
-    """Return the promoters that have a window, their names, and the numbers of excluded ones by reason."""
-    counts: Counter[str] = Counter()
-    windows: list[Interval] = []
-    owner_splits: list[Split] = []
-    names: list[str] = []
-    for locus in loci:
-        window = window_around(locus, *config.sides)
-        here = splits.over(Interval(locus.contig, locus.position, locus.position + 1))
-        split = here[0].split if here else None
-        if locus.contig not in reference.contigs or (here and split is None):
-            cut = here and len(here[0].interval) < reference.contigs[locus.contig]
-            counts["in an excluded region" if cut else "on an excluded contig"] += 1
-        elif split is None or not inside(window, reference.contigs):
-            counts["window leaves the contig"] += 1
-        elif splits.over(window) != here:
-            counts["window leaves its split"] += 1
-        elif fraction_n(reference.fetch(window)) > MAX_N:
-            counts["window holds too many N"] += 1
-        else:
-            windows.append(window)
-            owner_splits.append(split)
-            names.append(locus.name)
-    if not windows:
-        size = f"{config.sides[0]}+{config.sides[1]} bp"
-        raise DataError(
-            f"{reference.path}: no promoter window of {size} is within a contig"
-        )
-    counts["promoters"] = len(windows)
-    return (
-        PromoterGenome(reference, loci, windows, owner_splits, splits, config, coding),
-        names,
-        dict(counts),
-    )
 
 
 def substitute(sequence: str, rng: np.random.Generator) -> str:

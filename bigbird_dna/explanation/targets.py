@@ -265,7 +265,7 @@ def variant_windows(
     find_contig = contig_finder(reference.contigs, reference.names)
     with open_vcf(path) as vcf:
         records = list(read_vcf(vcf, path))
-        check_assembly(records, path, reference, find_contig, str(vcf.header))
+        check_assembly(records, path, reference, find_contig)
     notes: Counter[Note] = Counter()
     for record in records:
         contig = find_contig(record.contig)

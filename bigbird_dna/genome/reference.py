@@ -82,8 +82,7 @@ class Reference:
 
     The index (`.fai`, and `.gzi` for bgzip) next to the file is used unless it is missing, older than the file
     or of another file. Then the whole file is checked (`scan_fasta`) and indexed; in a directory that is not
-    writable, the index is stored in the user's cache. Objects can be pickled, and several processes and
-    threads can use them. `aliases` is a file of alternative contig names for callers that look up `names`;
+    writable, the index is stored in the user's cache. Objects can be pickled, and several threads can use them. `aliases` is a file of alternative contig names for callers that look up `names`;
     `fetch` accepts only the names in the FASTA.
     """
 
@@ -96,7 +95,6 @@ class Reference:
         self._blocks: dict[tuple[str, int], str] = {}  # the last used at the end
         self._whole: dict[str, Letters] = {}  # contigs that `windows` has read
         self._file: Any = None
-        self._process = 0  # id of the process that opened the file
         file = self._open()
         self.contigs: dict[str, int] = dict(
             zip(file.references, file.lengths, strict=True)
@@ -147,7 +145,7 @@ class Reference:
     def close(self) -> None:
         """Close the file; the next `fetch` opens it again."""
         with self._lock:
-            if self._file is not None and self._process == os.getpid():
+            if self._file is not None:
                 self._file.close()
             self._file = None
 
@@ -189,10 +187,8 @@ class Reference:
         return clean(raw, where)
 
     def _open(self) -> pysam.FastaFile:
-        # A file inherited by fork has the parent's file position, so each process opens its own.
-        if self._file is None or self._process != os.getpid():
+        if self._file is None:
             self._file = open_fasta(self.path)
-            self._process = os.getpid()
         file: pysam.FastaFile = self._file
         return file
 

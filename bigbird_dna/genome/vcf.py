@@ -14,7 +14,6 @@ import pysam
 
 from bigbird_dna.disk.atomic import quiet_htslib
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.assembly import ASSEMBLIES, load_assembly
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.variants import Note, find_change
 
@@ -26,9 +25,6 @@ PREFIX = "BBD_"
 """Prefix of the INFO keys that this software writes; existing keys of the same name are replaced."""
 
 _CONTIG_LINE = re.compile(r"##contig=<(?:[^>]*,)?ID=([^,>]+)")
-_CONTIG_LENGTH = re.compile(
-    r"(?=.*[<,]length=(\d{1,12})[,>])##contig=<(?:[^>]*,)?ID=([^,>]+)"
-)
 _UNFIT = re.compile('[,<>"]')  # in names that cannot be declared in a header line
 
 
@@ -121,12 +117,11 @@ def check_assembly(
     name: object,
     reference: Reference,
     find_contig: Callable[[str], str | None],
-    header: str = "",
 ) -> None:
     """Raise `DataError` if REF of most of the first variants differs from the reference.
 
     Only variants whose contig is known to `find_contig`, which maps names to those of the reference, are
-    compared. `header` is that of the VCF.
+    compared.
     """
     compared = differing = 0
     for variant in variants:
@@ -141,15 +136,9 @@ def check_assembly(
             break
     if 2 * differing > compared:
         first = "first " if compared == CHECKED_RECORDS else ""
-        assembly = declared_assembly(header.splitlines())
-        hint = (
-            f"; its header declares the contig lengths of {assembly}"
-            if assembly
-            else ""
-        )
         raise DataError(
             f"{name}: REF of {differing} of the {first}{compared} records differs from {reference.path}: "
-            f"use the reference of the assembly on which the variants were called{hint}"
+            f"use the reference of the assembly on which the variants were called"
         )
 
 
@@ -176,18 +165,3 @@ def contig_lines(
         for name in names.get(contig, [] if contig in known else [contig])
         if not _UNFIT.search(name)
     ]
-
-
-def declared_assembly(meta: Sequence[str]) -> str | None:
-    """Return the known assembly with the contig lengths that a VCF header declares, or None."""
-    declared = {
-        found[2]: int(found[1])
-        for line in meta
-        if (found := _CONTIG_LENGTH.match(line))
-    }
-    matches = {
-        name: declared.items() & load_assembly(name).lengths.items()
-        for name in ASSEMBLIES
-    }
-    best = max(matches, key=lambda name: len(matches[name]))
-    return best if matches[best] else None

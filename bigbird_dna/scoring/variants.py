@@ -280,8 +280,7 @@ def variant_effects(
         else:
             with open_vcf(variants) as vcf:
                 records = list(read_vcf(vcf, variants))
-                header = str(vcf.header)
-            check_assembly(records, variants, genome, find_contig, header)
+            check_assembly(records, variants, genome, find_contig)
         rows = []
         for first in range(0, len(records), RECORDS_AT_ONCE):
             batch = records[first : first + RECORDS_AT_ONCE]
@@ -385,7 +384,7 @@ def check_vcf(
     """
     with open_vcf(path, name) as vcf:
         records = kept_records(vcf, name, places)
-        check_assembly(records, name, reference, find_contig, str(vcf.header))
+        check_assembly(records, name, reference, find_contig)
     with open_vcf(path, name) as vcf:
         contigs = Counter(record.contig for record in kept_records(vcf, name, places))
     if contigs and not any(map(find_contig, contigs)):

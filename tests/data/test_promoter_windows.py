@@ -14,10 +14,9 @@ from bigbird_dna.config.chromatin import ChromatinTrainingConfig
 from bigbird_dna.config.promoters import PromoterWindowsConfig
 from bigbird_dna.config.reading import load_config
 from bigbird_dna.config.run import Config
+from bigbird_dna.data import promoter_windows
 from bigbird_dna.data.chromatin import draw_groups, training_bins
 from bigbird_dna.data.negatives import (
-    NegativeRegions,
-    PromoterGenome,
     draw_candidates,
     gc_fraction,
     match_gc,
@@ -258,7 +257,9 @@ def test_missing_damaged_and_absent_sets_are_named(
 SIZE = 20
 
 
-def candidates(sequence: str, positions: np.ndarray, count: int) -> NegativeRegions:
+def candidates(
+    sequence: str, positions: np.ndarray, count: int
+) -> tuple[list[Interval], np.ndarray]:
     config = PromoterWindowsConfig(upstream=30, downstream=10, min_tss_distance=25)
     segment, rng = Interval("c", 0, len(sequence)), np.random.default_rng(2)
     return draw_candidates(segment, sequence, positions, None, config, count, rng)
@@ -283,8 +284,8 @@ def test_candidates_keep_away_from_n_and_from_every_tss() -> None:
     assert {495, 565} <= taken  # as near as allowed
     # None where there is no room.
     for sequence, count in (("ACGT", 10), ("ACGT" * 50, 0)):
-        offer = candidates(sequence, np.array([1]), count)
-        assert offer.windows == [] and len(offer.gc) == 0
+        windows, gc = candidates(sequence, np.array([1]), count)
+        assert windows == [] and len(gc) == 0
 
 
 @given(
@@ -320,9 +321,11 @@ def test_extra_negatives_are_others(
 
     found, again = repeating("found")
     assert not again.any() and not found.duplicated(window).any()
-    find = PromoterGenome.find
+    find = promoter_windows.find_negatives
     monkeypatch.setattr(
-        PromoterGenome, "find", lambda self, *arguments, **_: find(self, *arguments)
+        promoter_windows,
+        "find_negatives",
+        lambda *arguments, **options: find(*arguments, coding=options["coding"]),
     )
     before, repeated = repeating("before")
     assert repeated.any() and len(before) == len(found)

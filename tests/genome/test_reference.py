@@ -1,7 +1,6 @@
 """Random access agrees with slicing the sequence and other readers; files appear whole or not at all."""
 
 import gzip
-import multiprocessing
 import os
 import pickle
 import shutil
@@ -105,31 +104,6 @@ def test_a_copy_by_pickle_and_a_closed_one_read_on(path):
         copy.close()
         assert copy.fetch(Interval("c2", 59, 63)) == "ATTA"
         copy.close()
-
-
-def _fetch_many(reference, results):
-    results.put(
-        {
-            reference.fetch(Interval("c1", i, i + 30)) == GENOME["c1"][i : i + 30]
-            for i in range(0, 300)
-        }
-    )
-
-
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_forked_processes_read_without_disturbing_each_other(path):
-    context = multiprocessing.get_context("fork")
-    with Reference(path) as reference:
-        reference.fetch(Interval("c1", 0, 5))
-        results = context.Queue()
-        workers = [
-            context.Process(target=_fetch_many, args=(reference, results)) for _ in "ab"
-        ]
-        for worker in workers:
-            worker.start()
-        assert [results.get(timeout=30) for _ in workers] == [{True}, {True}]
-        for worker in workers:
-            worker.join()
 
 
 def test_an_index_of_a_read_only_directory_is_in_the_cache(tmp_path, monkeypatch):

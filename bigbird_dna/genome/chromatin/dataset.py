@@ -11,9 +11,9 @@ files.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,21 +25,24 @@ from bigbird_dna.disk.atomic import checksum, read_json, write_json
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown, shown_counts
-from bigbird_dna.genome.chromatin.labels import (
-    DROPPED,
-    Labeling,
-    PackedLabels,
-    label_contig,
-)
+from bigbird_dna.genome.chromatin.labels import PackedLabels, positive_bins
 from bigbird_dna.genome.chromatin.track import Track
 from bigbird_dna.genome.chromatin.tracks import read_tracks, write_tracks
 from bigbird_dna.genome.intervals import place_peaks
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import NO_INTERVALS, Interval, Intervals, window_start
-from bigbird_dna.genome.splits import SPLITS, Split, Splits
+from bigbird_dna.genome.sequence import (
+    NO_INTERVALS,
+    Interval,
+    Intervals,
+    unknown_runs,
+    window_start,
+)
+from bigbird_dna.genome.splits import EXCLUDED, GAP, SPLITS, Split, Splits
 
 COLUMNS = ["contig", "start", "end", "split"]
 FORMAT = 1
+DROPPED = ("excluded", "gap", "blacklist", "too many N")
+"""Reasons for dropping a bin that has a positive track or was sampled."""
 FILES = ("bins.parquet", "labels.npz", "tracks.tsv", "dataset.json")
 
 
@@ -186,68 +189,127 @@ def build_dataset(
     assembly: Assembly,
     tracks: Sequence[Track],
     splits: Splits,
-    labeling: Labeling,
+    *,
+    window: int,
+    max_n: float,
+    min_positives: int,
+    min_held_out: int = 0,
+    bin_size: int = 200,
+    rule: Literal["half", "any"] = "half",
+    widen: int = 0,
+    negative_fraction: float = 0.0,
+    seed: int = 0,
     blacklist: Path | None = None,
 ) -> ChromatinData:
     """Label the bins of a reference with the peaks of tracks, and write the data set `out`.
 
-    Bins on the intervals of the `blacklist` (BED) are dropped. Rows are in the reference's order of contigs,
-    then by start. The bytes depend only on the contents of the files and the arguments. `DataError` if no
-    track, or no bin for training, is left.
+    A bin of `bin_size` bp is positive by `rule` (`positive_bins`); peaks are widened by `widen` bp on each
+    side. Of bins without any positive track, `negative_fraction` is kept. `window` is the widest window that a
+    model will see around a bin, including shifts: it determines the gap between training and held-out bins,
+    and bins are dropped if more than `max_n` of it is N or beyond the contig. Bins on the intervals of the
+    `blacklist` (BED) are dropped, too. Tracks have at least `min_positives` positive training bins, and
+    `min_held_out` in each held-out split that has bins; others are listed in `dataset.json`.
+
+    Rows are in the reference's order of contigs, then by start. The bytes depend only on the contents of the
+    files and the arguments. `DataError` if no track, or no bin for training, is left.
     """
     check_directory(out, [path for path in (reference.path, blacklist) if path])
     if not tracks:
         raise DataError("no tracks to label bins with")
     contigs = reference.contigs
     sources: dict[str, Any] = {"reference": source_entry(reference.path)}
-    peaks, sources["tracks"] = _place_tracks(tracks, contigs, assembly, labeling.widen)
+    peaks, sources["tracks"] = _place_tracks(tracks, contigs, assembly, widen)
     if not any(peaks):
         raise DataError(
             f"{reference.path}: no track has peaks on the reference's contigs ({shown(contigs)})"
         )
-    banned: Mapping[str, Intervals] = {}
+    excluded_regions: Mapping[str, Intervals] = {}
     if blacklist is not None:
         regions = place_peaks(blacklist, contigs, assembly)
-        banned = regions.contigs
+        excluded_regions = regions.contigs
         sources["blacklist"] = {**source_entry(blacklist), **regions.counts}
 
-    labeled = [
-        label_contig(
-            reference, contig, peaks, banned.get(contig, NO_INTERVALS), splits, labeling
-        )
-        for contig in progress(contigs, "labeling bins", len(contigs))
-    ]
-    owners = np.repeat(np.arange(len(labeled)), [len(one.starts) for one in labeled])
+    # Candidate bins of all contigs: positive in any track, or sampled.
+    owners, starts, split_codes, sampled, packed = [], [], [], [], []
+    dropped = np.zeros(len(DROPPED), int)
+    for number, (contig, length) in enumerate(
+        progress(contigs.items(), "labeling bins", len(contigs))
+    ):
+        count = length // bin_size
+        draws = np.random.default_rng((seed, number)).random(count)
+        drawn = draws < negative_fraction
+        found = PackedLabels.empty(count, len(peaks))
+        for track, intervals in enumerate(peaks):
+            if contig in intervals:
+                rows = positive_bins(intervals[contig], length, bin_size, rule)
+                found.mark(track, rows)
+        candidates = np.flatnonzero(found.any() | drawn)
+        begins = candidates * bin_size
+        assigned = splits.assign(contig, begins, bin_size, window)
+        free = np.flatnonzero(assigned >= 0)
+        banned = excluded_regions.get(contig, NO_INTERVALS)
+        allowed = free[~banned.overlap(begins[free], begins[free] + bin_size)]
+        used = allowed
+        if max_n < 1 and len(allowed):
+            opens = window_start(begins[allowed], bin_size, window)
+            first = np.clip(opens, 0, length)
+            last = np.clip(opens + window, 0, length)
+            begin, end = int(first.min()), int(last.max())
+            runs = unknown_runs(reference.fetch(Interval(contig, begin, end)))
+            unknown = Intervals(runs.starts + begin, runs.ends + begin)
+            known = last - first - unknown.covered(first, last)
+            used = allowed[window - known <= max_n * window]
+        dropped += [
+            np.count_nonzero(assigned == EXCLUDED),
+            np.count_nonzero(assigned == GAP),
+            len(free) - len(allowed),
+            len(allowed) - len(used),
+        ]
+        rows = candidates[used]
+        owners.append(np.full(len(rows), number))
+        starts.append(begins[used])
+        split_codes.append(assigned[used])
+        sampled.append(drawn[rows])
+        packed.append(found.take(rows).packed)
     bins = make_bins(
         list(contigs),
-        owners,
-        np.concatenate([one.starts for one in labeled]),
-        np.concatenate([one.splits for one in labeled]),
-        labeling.bin_size,
+        np.concatenate(owners),
+        np.concatenate(starts),
+        np.concatenate(split_codes),
+        bin_size,
     )
-    labels = PackedLabels(np.concatenate([one.packed for one in labeled]), len(tracks))
-    used, excluded = _choose_tracks(
-        tracks, sources["tracks"], labeling, split_counts(bins, labels)
+    labels = PackedLabels(np.concatenate(packed), len(tracks))
+    least = dict.fromkeys(SPLITS, min_held_out) | {"train": min_positives}
+    chosen, excluded = _choose_tracks(
+        tracks, sources["tracks"], least, split_counts(bins, labels)
     )
-    labels = labels.select(used)
+    labels = labels.select(chosen)
     # Bins that are sampled, or positive in a track that is used.
-    rows = labels.any() | np.concatenate([one.sampled for one in labeled])
+    rows = labels.any() | np.concatenate(sampled)
     bins = bins[rows].reset_index(drop=True)
     if not (bins["split"] == "train").any():
         raise DataError(
             "no bin is left for training: held-out regions and gaps cover all bins"
         )
-    dropped = np.sum([one.dropped for one in labeled], axis=0).tolist()
     info = {
-        **asdict(labeling),
+        "bin_size": bin_size,
+        "rule": rule,
+        "widen": widen,
+        "window": window,
+        "max_n": max_n,
+        "negative_fraction": negative_fraction,
+        "min_positives": min_positives,
+        "min_held_out": min_held_out,
+        "seed": seed,
         "assembly": assembly.name,
         "regions": splits.describe(),
-        "dropped_bins": dict(zip(DROPPED, dropped, strict=True)),
+        "dropped_bins": dict(zip(DROPPED, dropped.tolist(), strict=True)),
         "left_out": excluded,
         "sources": sources,
     }
-    chosen = [tracks[number] for number in used]
-    data = write_dataset(out, bins, labels.take(rows), chosen, info)
+    data = write_dataset(
+        out, bins, labels.take(rows), [tracks[number] for number in chosen], info
+    )
     _report(data)
     return data
 
@@ -271,27 +333,19 @@ def _place_tracks(
             f"warning: {unknown.total():,} of {total:,} peaks ({unknown.total() / total:.1%}) are on contigs "
             f"that are in neither the reference nor the assembly: {shown_counts(unknown)}; {ALIAS_HINT}"
         )
-    for what, meaning in _MEANING.items():
-        count = sum(source[what] for source in sources.values())
-        if count:
-            log(f"{count:,} peaks {meaning}")
-    twins: dict[str, str] = {}
-    for name, source in sources.items():
-        other = twins.setdefault(source["sha256"], name)
-        if other != name and source["peaks"]:
-            log(f"warning: tracks {other} and {name} have the same peak file")
+    for name in ("absent", "clipped"):
+        if count := sum(source[name] for source in sources.values()):
+            log(f"{count:,} peaks {_MEANING[name]}")
     return placed, sources
 
 
 def _choose_tracks(
     tracks: Sequence[Track],
     sources: Mapping[str, Any],
-    labeling: Labeling,
+    least: Mapping[Split, int],
     counts: Mapping[Split, npt.NDArray[np.int64]],
 ) -> tuple[npt.NDArray[np.intp], list[dict[str, Any]]]:
     """Return the indices of the tracks with enough positives, and the other tracks with the reason."""
-    least = dict.fromkeys(SPLITS, labeling.min_held_out)
-    least["train"] = labeling.min_positives
     splits = [split for split in SPLITS if split == "train" or counts[split].any()]
     too_few = {
         track.name: [split for split in splits if counts[split][number] < least[split]]
@@ -303,23 +357,24 @@ def _choose_tracks(
         if not short and not too_few.get(track.opposite):
             used.append(number)
             continue
+        reason = f"its opposite, track {track.opposite}, is excluded"
         if not sources[track.name]["peaks"]:
             reason = "its file contains no peaks"
-        elif not short:
-            reason = f"its opposite, track {track.opposite}, is excluded"
-        else:
+        elif short:
             reason = "; ".join(
                 f"{counts[split][number]} positive bins in {split}, {least[split]} needed"
                 for split in short
             )
-        entry: dict[str, Any] = {"track": track.name, "group": track.group}
-        for split in SPLITS:
-            entry[f"positives_{split}"] = int(counts[split][number])
-        excluded.append({**entry, "reason": reason})
+        positives = {
+            f"positives_{split}": int(counts[split][number]) for split in SPLITS
+        }
+        excluded.append(
+            {"track": track.name, "group": track.group, **positives, "reason": reason}
+        )
     if not used:
         raise DataError(
-            f"no track has {least['train']} positive bins for training"
-            + (f" and {least['test']} in each held-out split" if least["test"] else "")
+            f"no track has {least['train']} positive bins for training, and {least['test']} in each held-out split "
+            "with bins"
         )
     return np.array(used, np.intp), excluded
 

@@ -4,10 +4,9 @@ There are N rows (bins), T tracks and K = ceil(T / 8) bytes per row. Track t is 
 lowest, of byte t // 8; the bits above T are zero.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,15 +14,10 @@ import numpy.typing as npt
 from bigbird_dna.disk.arrays import open_npz
 from bigbird_dna.disk.atomic import atomic_path, reading
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import (
-    Interval,
     Intervals,
     Positions,
-    unknown_runs,
-    window_start,
 )
-from bigbird_dna.genome.splits import EXCLUDED, GAP, Splits
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -117,111 +111,21 @@ class PackedLabels:
         return cls(packed, tracks)
 
 
-Flags = npt.NDArray[np.bool_]
+def positive_bins(
+    intervals: Intervals, length: int, size: int, rule: Literal["half", "any"]
+) -> Positions:
+    """Return the indices of the positive bins of `size` bp of a contig of `length` bp, ascending.
 
-
-@dataclass(frozen=True, kw_only=True)
-class Labeling:
-    """Parameters for labeling bins and for selecting bins and tracks."""
-
-    bin_size: int = 200
-    rule: Literal["half", "any"] = "half"
-    """when a bin is positive: more than half of it is in peaks (DeepSEA: above 100 of 200 bp), or any base"""
-    widen: int = 0
-    """bp added to each side of a peak"""
-    window: int
-    """bp of the widest window that a model will see around a bin, including shifts; it determines the gap
-    between training and held-out bins, and `max_n` applies to it"""
-    max_n: float
-    """maximum fraction of N in the window of a bin, otherwise it is dropped; bases beyond the contig are N"""
-    negative_fraction: float = 0.0
-    """fraction of the bins without any positive track that is kept: 0 as in DeepSEA, 1 keeps all"""
-    min_positives: int
-    """minimum positives per track in training; other tracks are excluded and listed in `dataset.json`"""
-    min_held_out: int = 0
-    """minimum positives per track in each held-out split that has bins"""
-    seed: int = 0
-    """seed for sampling bins without a positive track"""
-
-    def positive_bins(self, intervals: Intervals, length: int) -> Positions:
-        """Return the indices of the positive bins of a contig of `length` bp, ascending."""
-        size = self.bin_size
-        first = intervals.starts // size
-        last = np.minimum((intervals.ends - 1) // size, length // size - 1)
-        touched = np.maximum(last - first + 1, 0)
-        before = np.repeat(first - (np.cumsum(touched) - touched), touched)
-        numbers = np.sort(
-            before + np.arange(len(before)), kind="stable"
-        )  # `np.unique` is much slower
-        numbers = numbers[np.diff(numbers, prepend=-1) > 0]
-        covered = intervals.covered(numbers * size, (numbers + 1) * size)
-        least = size // 2 + 1 if self.rule == "half" else 1
-        return np.asarray(numbers[covered >= least])
-
-
-DROPPED = ("excluded", "gap", "blacklist", "too many N")
-"""Reasons for dropping a bin that has a positive track or was sampled."""
-
-
-class LabeledBins(NamedTuple):
-    """Candidate bins of a contig, N rows, and the number of dropped bins per reason."""
-
-    starts: Positions
-    splits: npt.NDArray[np.int8]
-    sampled: Flags  # kept even without a positive track
-    packed: Bytes  # labels as in `PackedLabels`
-    dropped: list[int]  # counts per reason of `DROPPED`
-
-
-def label_contig(
-    reference: Reference,
-    contig: str,
-    peaks: Sequence[Mapping[str, Intervals]],
-    blacklist: Intervals,
-    splits: Splits,
-    labeling: Labeling,
-) -> LabeledBins:
-    """Label the bins of a contig with the `peaks` of each track, which are by contig as in `place_peaks`.
-
-    Bins on the `blacklist` are dropped.
+    A bin is positive if more than half of it is in the intervals, or any base.
     """
-    length, size = reference.contigs[contig], labeling.bin_size
-    count = length // size
-    number = list(reference.contigs).index(contig)
-    draws = np.random.default_rng((labeling.seed, number)).random(count)
-    sampled = draws < labeling.negative_fraction
-    labels = PackedLabels.empty(count, len(peaks))
-    for track, intervals in enumerate(peaks):
-        if contig in intervals:
-            labels.mark(track, labeling.positive_bins(intervals[contig], length))
-    candidates = np.flatnonzero(labels.any() | sampled)
-    starts = candidates * size
-    assigned = splits.assign(contig, starts, size, labeling.window)
-    free = np.flatnonzero(assigned >= 0)
-    allowed = free[~blacklist.overlap(starts[free], starts[free] + size)]
-    used = allowed[_known_enough(reference, contig, starts[allowed], labeling)]
-    dropped = [
-        int(np.count_nonzero(assigned == EXCLUDED)),
-        int(np.count_nonzero(assigned == GAP)),
-        len(free) - len(allowed),
-        len(allowed) - len(used),
-    ]
-    rows = candidates[used]
-    packed = labels.take(rows).packed
-    return LabeledBins(starts[used], assigned[used], sampled[rows], packed, dropped)
-
-
-def _known_enough(
-    reference: Reference, contig: str, starts: Positions, labeling: Labeling
-) -> Flags:
-    """Return whether the fraction of N in the window of each bin is at most `max_n`."""
-    if labeling.max_n == 1 or not len(starts):
-        return np.ones(len(starts), np.bool_)
-    length, window = reference.contigs[contig], labeling.window
-    opens = window_start(starts, labeling.bin_size, window)
-    first, last = np.clip(opens, 0, length), np.clip(opens + window, 0, length)
-    begin, end = int(first.min()), int(last.max())
-    runs = unknown_runs(reference.fetch(Interval(contig, begin, end)))
-    unknown = Intervals(runs.starts + begin, runs.ends + begin)
-    known = last - first - unknown.covered(first, last)
-    return np.asarray(window - known <= labeling.max_n * window)
+    first = intervals.starts // size
+    last = np.minimum((intervals.ends - 1) // size, length // size - 1)
+    touched = np.maximum(last - first + 1, 0)
+    before = np.repeat(first - (np.cumsum(touched) - touched), touched)
+    numbers = np.sort(
+        before + np.arange(len(before)), kind="stable"
+    )  # `np.unique` is much slower
+    numbers = numbers[np.diff(numbers, prepend=-1) > 0]
+    covered = intervals.covered(numbers * size, (numbers + 1) * size)
+    least = size // 2 + 1 if rule == "half" else 1
+    return np.asarray(numbers[covered >= least])

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from bigbird_dna.errors import DataError, UsageError, nearest
+from bigbird_dna.errors import DataError, UsageError, meant
 from bigbird_dna.genome.sequence import Strand
 
 TSS_TRACKS: dict[Strand, str] = {"+": "TSS+", "-": "TSS-"}
@@ -67,36 +67,24 @@ def select_tracks(tracks: Sequence[Track], pattern: str) -> tuple[Track, ...]:
     elements = [element.strip() for element in pattern.split(",") if element.strip()]
     if not elements:
         raise UsageError(f"tracks {pattern!r}: the list is empty")
-    folded = [
-        (track.name, track.name.casefold(), track.group.casefold()) for track in tracks
-    ]
-    for element, wanted in zip(elements, map(str.casefold, elements), strict=True):
+    for element in elements:
+        text = element.casefold()
         # Names take precedence over groups, and groups over patterns.
-        found = (
-            {track for track, name, _ in folded if name == wanted}
-            or {track for track, _, group in folded if group == wanted}
-            or {
-                track
-                for track, *texts in folded
-                if any(fnmatchcase(text, wanted) for text in texts)
-            }
-        )
+        found = {track.name for track in tracks if track.name.casefold() == text}
+        found = found or {
+            track.name for track in tracks if track.group.casefold() == text
+        }
+        found = found or {
+            track.name
+            for track in tracks
+            if fnmatchcase(track.name.casefold(), text)
+            or fnmatchcase(track.group.casefold(), text)
+        }
         if not found:
+            known = [track.name for track in tracks]
+            groups = ", ".join(sorted({track.group for track in tracks}))
             raise UsageError(
-                f"tracks: {element!r} is not a track, group or pattern{_near(tracks, element)}"
+                f"tracks: {element!r} is not a track, group or pattern{meant(element, known)}; groups are {groups}"
             )
         chosen |= found
     return tuple(track for track in tracks if track.name in chosen)
-
-
-def _near(tracks: Sequence[Track], element: str) -> str:
-    # A cell or target alone, also misspelled, suggests the tracks whose names contain it.
-    parts = {text for track in tracks for text in (track.cell, track.target)} - {
-        "",
-        "None",
-    }
-    known = {text: f"*{text}*" for text in sorted(parts)}
-    known |= {text: text for track in tracks for text in (track.group, track.name)}
-    if near := [known[text] for text in nearest(element, known, 3)]:
-        return f"; similar are {', '.join(map(repr, near))}"
-    return f"; groups are {', '.join(sorted({track.group for track in tracks}))}"

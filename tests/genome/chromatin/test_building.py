@@ -20,7 +20,7 @@ from bigbird_dna.genome.chromatin.dataset import (
     build_dataset,
     read_dataset,
 )
-from bigbird_dna.genome.chromatin.labels import Labeling, PackedLabels
+from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.track import Track
 from bigbird_dna.genome.chromatin.tracks import read_tracks, tracks_from_folder
 from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
@@ -56,8 +56,8 @@ def demo_data(demo, tmp_path_factory) -> ChromatinData:
     )
     tracks = read_tracks(demo.directory / "tracks.tsv")
     out = tmp_path_factory.mktemp("chromatin") / "data"
-    labeling = Labeling(window=4000, max_n=1.0, min_positives=1)
-    return build_dataset(out, reference, DEMO, tracks, splits, labeling)
+    settings = {"window": 4000, "max_n": 1.0, "min_positives": 1}
+    return build_dataset(out, reference, DEMO, tracks, splits, **settings)
 
 
 def test_labels_agree_with_counting_bases(demo, demo_data):
@@ -128,17 +128,10 @@ class Small:
         return Track(name, "TF", file=path)
 
     def build(self, *tracks: Track, **options: object) -> ChromatinData:
-        splits, blacklist = (
-            options.pop("splits", self.splits),
-            options.pop("blacklist", None),
-        )
-        labeling = Labeling(
-            **{"window": 1000, "max_n": 1.0, "min_positives": 0} | options
-        )
+        splits = options.pop("splits", self.splits)
+        settings = {"window": 1000, "max_n": 1.0, "min_positives": 0} | options
         out = self.directory / "data"
-        return build_dataset(
-            out, self.reference, DEMO, tracks, splits, labeling, blacklist
-        )
+        return build_dataset(out, self.reference, DEMO, tracks, splits, **settings)
 
 
 @pytest.fixture
@@ -299,10 +292,16 @@ def test_yeast_and_human_peaks(shared_data, tmp_path):
     def build(genome, name, tracks, splits, **options):
         prepare_reference(genome, tmp_path / "x.fa.gz")
         reference, assembly = Reference(tmp_path / "x.fa.gz"), load_assembly(name)
-        labeling = Labeling(window=8000, max_n=0.1, **options)
         regions = region_splits(reference.contigs, assembly, **splits)
         return build_dataset(
-            tmp_path / "data", reference, assembly, tracks, regions, labeling
+            tmp_path / "data",
+            reference,
+            assembly,
+            tracks,
+            regions,
+            window=8000,
+            max_n=0.1,
+            **options,
         )
 
     tracks = tracks_from_folder(source / "peaks", "TF")

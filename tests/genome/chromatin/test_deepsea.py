@@ -66,7 +66,6 @@ def build(reference, bed, tmp_path) -> Callable[..., object]:
         bundle: Path,
         bins: Path = bed,
         tracks: tuple[Track, ...] = TRACKS,
-        **options: object,
     ):
         return build_deepsea(
             tmp_path / "data",
@@ -75,7 +74,6 @@ def build(reference, bed, tmp_path) -> Callable[..., object]:
             reference,
             HUMAN,
             tracks,
-            **{"samples": 64} | options,
         )
 
     return build
@@ -101,9 +99,7 @@ def test_a_bundle_of_2000_rows_is_read_back_exactly(
     world, matrices, reference, build, tmp_path, compress
 ):
     directory = write_bundle(tmp_path / "bundle", matrices, compress)
-    data = build(
-        directory, samples=10_000
-    )  # every window is compared with the reference
+    data = build(directory)  # every window is compared with the reference
     check(data, world)
     check(read_dataset(tmp_path / "data"), world)
     assert data.info["bins_of_no_split"] == 50
@@ -112,7 +108,7 @@ def test_a_bundle_of_2000_rows_is_read_back_exactly(
         int(track.extra["positives_test"]) for track in data.tracks
     ] == positives.tolist()
     first = {path.name: path.read_bytes() for path in (tmp_path / "data").iterdir()}
-    build(directory, samples=16)
+    build(directory)
     assert first == {
         path.name: path.read_bytes() for path in (tmp_path / "data").iterdir()
     }

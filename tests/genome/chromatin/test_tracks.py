@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin.labels import Labeling
+from bigbird_dna.genome.chromatin.labels import positive_bins
 from bigbird_dna.genome.chromatin.track import Track, exchanged, select_tracks
 from bigbird_dna.genome.chromatin.tracks import (
     read_tracks,
@@ -375,8 +375,7 @@ def test_bins_agree_with_counting_bases(pairs, size, rule):
         part = covered[start : start + size]
         if 2 * part.sum() > size if rule == "half" else part.any():
             expected.append(number)
-    labeling = Labeling(bin_size=size, rule=rule, window=1, max_n=1, min_positives=0)
-    found = labeling.positive_bins(intervals(pairs), LENGTH)
+    found = positive_bins(intervals(pairs), LENGTH, size, rule)
     assert found.tolist() == expected
 
 
