@@ -134,7 +134,7 @@ def read_predictions(
     fractions = [name for name in (CODING, NETWORK) if name in frame]
     required = [*COLUMNS, *([HOMOLOGY] if HOMOLOGY in frame else [])]
     frame = frame[[*required, *fractions]].reset_index(drop=True)
-    texts = ("contig", "strand", "split", "negative_set")
+    texts = ["contig", "strand", "split", "negative_set"]
     for name in frame.columns.difference(texts):
         if not pd.api.types.is_numeric_dtype(frame[name]):
             raise DataError(
@@ -152,9 +152,9 @@ def read_predictions(
     for name in ("probability", *fractions):
         values = frame[name]
         faults[f"{name} is outside [0, 1]"] = values.notna() & ~values.between(0, 1)
-    for fault, rows in faults.items():
-        if rows.any():
-            raise DataError(f"{path}: row {int(rows.to_numpy().argmax()) + 1}: {fault}")
+    for fault, bad in faults.items():
+        if bad.any():
+            raise DataError(f"{path}: row {int(bad.to_numpy().argmax()) + 1}: {fault}")
     rows = frame[frame["split"] == split]
     if rows.empty:
         found = ", ".join(sorted(map(str, frame["split"].unique()))) or "no rows"

@@ -4,7 +4,7 @@ Lower case is accepted, IUPAC codes become N, and any other letter is an error, 
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bigbird_dna.errors import DataError, UsageError, shortened
 from bigbird_dna.genome.sequence import clean
@@ -42,7 +42,9 @@ def read_sequences(sequences: Sequences) -> GivenSequences:
             f"sequences: {_what(sequences)} is not a sequence or a list of sequences: give a string, or a "
             "list, array or Series of strings"
         )
-    index: Any = sequences.index if is_pandas(sequences, "Series") else None
+    # Lists have a method of this name.
+    index: Any = getattr(sequences, "index", None)
+    index = None if callable(index) else index
     texts, names = [], []
     for number, item in enumerate(sequences):
         name = f"sequences[{number if index is None else index[number]!r}]"
@@ -90,14 +92,6 @@ def fit_windows(
         text[start : start + window]
         for text, start in zip(given.texts, starts, strict=True)
     ]
-
-
-def is_pandas(value: object, *names: str) -> TypeGuard[Any]:
-    """Whether a value is of a class of pandas with one of these names; `pandas.NA` is of "NAType"."""
-    return any(
-        kind.__name__ in names and kind.__module__.partition(".")[0] == "pandas"
-        for kind in type(value).__mro__
-    )
 
 
 def _text(value: object) -> str | None:

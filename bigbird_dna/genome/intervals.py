@@ -264,7 +264,11 @@ def find_places(
             raise DataError(
                 f"{regions}: none of its contigs ({shown(absent)}) is in {where} ({shown(known)})"
             )
-        warn_of_absent(str(regions), "regions", where, absent)
+        if absent:
+            log(
+                f"warning: {regions}: {sum(absent.values()):,} regions on contigs that are not in {where} "
+                f"({shown(absent)})"
+            )
         placed = Intervals.joined(
             (name(contig), intervals) for contig, intervals in peaks.items()
         )
@@ -275,29 +279,3 @@ def find_places(
             if contig in selected
         }
     return Places(placed, name)
-
-
-def warn_of_absent(
-    path: Path | str,
-    what: str,
-    where: Path | str,
-    unknown: Mapping[str, int],
-    beyond: Mapping[str, int] = {},
-) -> None:
-    """Log how many entries (`what`) of a file are skipped because they are not on the reference `where`.
-
-    `unknown` counts entries on contigs missing from the reference; `beyond` counts entries that extend beyond
-    their contig. Both are by contig.
-    """
-    from bigbird_dna.genome.assembly import shown
-
-    if unknown:
-        log(
-            f"warning: {path}: {sum(unknown.values()):,} {what} on contigs that are not in {where} "
-            f"({shown(unknown)})"
-        )
-    if beyond:
-        log(
-            f"warning: {path}: {sum(beyond.values()):,} {what} extend beyond their contigs in {where} "
-            f"({shown(beyond)})"
-        )

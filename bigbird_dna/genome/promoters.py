@@ -17,22 +17,19 @@ from bigbird_dna.errors import DataError, error_text
 from bigbird_dna.genome.annotation import read_annotation
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown, warn_of_dropped
 from bigbird_dna.genome.fields import check_name, write_rows
-from bigbird_dna.genome.intervals import read_bed, strand_column
+from bigbird_dna.genome.intervals import read_bed
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import OPPOSITE, Locus
 
 COLUMNS = ("contig", "position", "strand", "name")
 
 
-def read_promoters(path: Path, *, unstranded: bool = False) -> list[Locus]:
+def read_promoters(path: Path) -> list[Locus]:
     """Read start sites in file order with the file's contig names.
 
     The suffix selects the format, optionally with `.gz`: EPDnew's `.sga`; `.bed`; `.gff3`, `.gff`
     or `.gtf` (see `read_annotation`); or `.tsv`, a table of `write_loci`. BED files of 8 to 11 columns follow
     EPDnew's rule where the thick part is not empty; others use the intervals' 5' ends.
-
-    With `unstranded`, a line of a BED file without a strand has a start site on both; otherwise it is a
-    `DataError`.
     """
     path = Path(path)
     suffix = (
@@ -42,7 +39,7 @@ def read_promoters(path: Path, *, unstranded: bool = False) -> list[Locus]:
     if suffix in (".gff3", ".gff", ".gtf"):
         loci = read_annotation(path)
     elif suffix == ".bed":
-        loci = _bed_sites(path, unstranded)
+        loci = _bed_sites(path)
     elif suffix == ".tsv":
         return read_loci(path)
     elif suffix == ".sga":
@@ -105,38 +102,22 @@ def _table_sites(path: Path) -> Iterator[tuple[int, Locus]]:
             raise DataError(f"{path}: line {number}: {error}") from None
 
 
-def thick_part(
-    start: int, end: int, thick_start: int, thick_end: int
-) -> tuple[int, int]:
-    """Return the part of an interval that begins (on "-": ends) at the start site: the thick part.
-
-    It is the interval if the thick part is empty, or if the interval is a single base. `ValueError`: the
-    thick part is not inside the interval.
-    """
-    if thick_start == thick_end or end - start == 1:
-        return start, end
-    if not start <= thick_start < thick_end <= end:
-        raise ValueError(
-            f"thick part {thick_start}-{thick_end} is not inside {start}-{end}"
-        )
-    return thick_start, thick_end
-
-
-def _bed_sites(path: Path, unstranded: bool) -> Iterator[tuple[int, Locus]]:
-    """Yield line and start site; two for a line without a strand, if that is allowed (`unstranded`)."""
+def _bed_sites(path: Path) -> Iterator[tuple[int, Locus]]:
+    """Yield line and start site: the 5' end of an interval, or in EPD's BED of its thick part."""
     for number, columns, start, end in read_bed(path):
-        strand = strand_column(columns)
-        strands = [strand]
-        if unstranded and strand in ("", "."):
-            strands = [*OPPOSITE]
         name = columns[3] if len(columns) > 3 else f"{columns[0]}:{start}-{end}"
+        strand = columns[5].strip() if len(columns) > 5 else "."
         try:
-            if 8 <= len(columns) < 12:
-                thick = int(columns[6]), int(columns[7])
-                start, end = thick_part(start, end, *thick)
-            for strand in strands:
-                position = start if strand == "+" else end - 1
-                yield number, Locus(columns[0], position, strand, name)  # type: ignore[arg-type]
+            if 8 <= len(columns) < 12 and end - start > 1:
+                thick_start, thick_end = int(columns[6]), int(columns[7])
+                if thick_start != thick_end:
+                    if not start <= thick_start < thick_end <= end:
+                        raise ValueError(
+                            f"thick part {thick_start}-{thick_end} is not inside {start}-{end}"
+                        )
+                    start, end = thick_start, thick_end
+            position = start if strand == "+" else end - 1
+            yield number, Locus(columns[0], position, strand, name)  # type: ignore[arg-type]
         except ValueError as error:
             raise DataError(f"{path}: line {number}: {error}") from None
 

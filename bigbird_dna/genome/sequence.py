@@ -317,11 +317,6 @@ def unknown_runs(sequence: str) -> Intervals:
     return Intervals(edges[::2], edges[1::2])
 
 
-def whole_contigs(lengths: Mapping[str, int]) -> list[Interval]:
-    """Return each contig, name → bp, as one interval."""
-    return [Interval(contig, 0, length) for contig, length in lengths.items()]
-
-
 def tss_position(start: int, end: int, strand: str, upstream: int) -> int:
     """Return the 0-based position of the TSS of a window, `upstream` bp from its 5' end."""
     return start + upstream if strand == "+" else end - 1 - upstream

@@ -183,7 +183,6 @@ PACKED = gzip.compress(TEXT.encode(), mtime=0)
         (b"\n<!doctype HTML><p>", "a.bed"),
         (b"<?xml version='1.0'?><Error/>", "a.gz"),
         (TEXT.encode(), "a.gz"),
-        (PACKED, "a.bed"),
         (PACKED, "a.tgz"),
         (PACKED[:-5] + bytes(5), "a.gz"),
         (PACKED + b"more", "a.gz"),

@@ -32,10 +32,9 @@ from bigbird_dna.genome.sequence import (
     window_around,
 )
 from bigbird_dna.genome.splits import find_named
-from bigbird_dna.scoring.regions import bed_regions
 from tests.genome.formats import PACKINGS
 from tests.golden.messages import fails
-from tests.toys import texts, written
+from tests.toys import written
 
 IUPAC = set("RYSWKMBDHV")
 
@@ -198,11 +197,6 @@ def test_a_name_that_passes_keeps_a_table_together(name):
 # A reader, the name of its file, and its file with places for a contig, a position and a name.
 READERS = [
     (read_peaks, "x.bed", "{}\t{}\t90\t{}\n"),
-    (
-        lambda path: list(bed_regions(path, texts(c="ACGT" * 100))),
-        "x.bed",
-        "{}\t{}\t90\t{}\n",
-    ),
     (read_promoters, "x.bed", "{}\t{}\t6\t{}\t0\t+\n"),
     (read_promoters, "x.sga", "{}\tTSS\t{}\t+\t1\t{}\n"),
     (read_loci, "x.tsv", "contig\tposition\tstrand\tname\n{}\t{}\t+\t{}\n"),

@@ -19,7 +19,7 @@ from bigbird_dna.config.training import PretrainingConfig
 from bigbird_dna.data.predictions import ONE_AT_A_TIME, read_bits
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.reference import Reference, prepare_reference
-from bigbird_dna.genome.sequence import reverse_complement, whole_contigs
+from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.metrics.resampling import BLOCK_BASES
 from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.heads import PretrainingNetwork
@@ -283,7 +283,7 @@ def test_baselines_learn_from_the_first_pass_of_each_strand(
     info = build_store(
         tmp_path / "train",
         reference,
-        whole_contigs(reference.contigs),
+        [Interval(name, 0, size) for name, size in reference.contigs.items()],
         tokenizer,
         plan,
         max_n=1 - 1e-9,

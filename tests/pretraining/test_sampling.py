@@ -12,7 +12,7 @@ from bigbird_dna.config.training import PretrainingConfig
 from bigbird_dna.disk.atomic import checksum, write_json
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import whole_contigs
+from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.pretraining.held_out import HeldOut
@@ -255,7 +255,7 @@ def test_stores_that_are_read_as_one_give_the_same_examples(
     make_sampler: type[SegmentSampler | PairSampler],
 ) -> None:
     plan = DocumentPlan(2, 300, (40, 80), (5, 9))
-    segments = whole_contigs(reference.contigs)
+    segments = [Interval(name, 0, size) for name, size in reference.contigs.items()]
     build_store(tmp_path / "whole", reference, segments, tokenizer, plan)
     whole = TokenStore(tmp_path / "whole", tokenizer)
     halves = [TokenStore(path) for path in split_store(tmp_path / "whole", 7, tmp_path)]

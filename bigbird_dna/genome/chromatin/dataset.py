@@ -241,8 +241,9 @@ def build_dataset(
         found = PackedLabels.empty(count, len(peaks))
         for track, intervals in enumerate(peaks):
             if contig in intervals:
-                rows = positive_bins(intervals[contig], length, bin_size, rule)
-                found.mark(track, rows)
+                found.mark(
+                    track, positive_bins(intervals[contig], length, bin_size, rule)
+                )
         candidates = np.flatnonzero(found.any() | drawn)
         begins = candidates * bin_size
         assigned = splits.assign(contig, begins, bin_size, window)
@@ -265,12 +266,12 @@ def build_dataset(
             len(free) - len(allowed),
             len(allowed) - len(used),
         ]
-        rows = candidates[used]
-        owners.append(np.full(len(rows), number))
+        used_bins = candidates[used]
+        owners.append(np.full(len(used_bins), number))
         starts.append(begins[used])
         split_codes.append(assigned[used])
-        sampled.append(drawn[rows])
-        packed.append(found.take(rows).packed)
+        sampled.append(drawn[used_bins])
+        packed.append(found.take(used_bins).packed)
     bins = make_bins(
         list(contigs),
         np.concatenate(owners),
