@@ -15,7 +15,7 @@ RESULTS := from bigbird_dna.config.reading import load_config; print(load_config
 
 CLUSTER ?= tests/cluster
 
-.PHONY: help install demo docs wheel test test-all test-slow test-cluster test-gpu test-mps test-triton benchmark-gpu lint lint-types lint-style clean
+.PHONY: help install demo docs wheel test test-all test-slow test-cluster test-gpu test-triton benchmark-gpu lint lint-types lint-style clean
 
 help:
 	@echo "make install    set up .venv with the pinned versions of constraints.txt"
@@ -27,7 +27,7 @@ help:
 	@echo "make test-slow  long tests, and quick ones with more settings"
 	@echo "make test-cluster  the workflow on a Slurm that it sets up here; needs root and Debian or Ubuntu"
 	@echo "make test-gpu   compare an NVIDIA GPU with the CPU: attention, models, training"
-	@echo "make test-mps   the same on an Apple GPU"
+	@echo "make   the same on an Apple GPU"
 	@echo "make test-triton  the attention kernels of an NVIDIA GPU, interpreted on the CPU and compiled; 1 GB"
 	@echo "make benchmark-gpu  speed and memory on an NVIDIA GPU, as JSON in results/gpu"
 	@echo "make lint       formatting, types, import directions, workflow"
@@ -82,7 +82,7 @@ test: lint
 
 # Every target runs, also after a failure in one.
 test-all: $(INSTALLED)
-	@$(MAKE) --no-print-directory --keep-going test test-slow test-cluster test-triton test-gpu test-mps
+	@$(MAKE) --no-print-directory --keep-going test test-slow test-cluster test-triton test-gpu
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow
@@ -99,9 +99,6 @@ test-triton: $(INSTALLED)
 # Skipped without a GPU. Most of the time is compilation.
 test-gpu: $(INSTALLED)
 	$(BIN)/python -m pytest -m gpu -rs -n $(CORES) tests/test_on_gpu.py
-
-test-mps: $(INSTALLED)
-	$(BIN)/python -m pytest -m mps -rs tests/test_on_gpu.py
 
 benchmark-gpu: $(INSTALLED)
 	mkdir -p results/gpu

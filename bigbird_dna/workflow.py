@@ -3,7 +3,6 @@
 Snakemake calls functions of `wildcards`, `input`, `threads` or `resources` for each job.
 """
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatch
 from typing import Any
@@ -35,7 +34,7 @@ def training(processes: int, runtime: int) -> dict[str, object]:
 
 def device(wildcards: object, resources: Any) -> str:
     """Return the device of a job; `--resources gpu=0` limits the request of its rule."""
-    return ("mps" if sys.platform == "darwin" else "cuda") if resources.gpu else "cpu"
+    return "cuda" if resources.gpu else "cpu"
 
 
 def time_limit(wildcards: object, resources: Any) -> list[str]:

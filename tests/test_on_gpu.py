@@ -10,7 +10,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import bigbird_dna
-from bigbird_dna.attention import Route, bigbird_attention, choose_route, flex
+from bigbird_dna.attention import Route, bigbird_attention
+from bigbird_dna.attention.backends import choose_route
+from bigbird_dna.attention.call import Call
 from bigbird_dna.attention.flex import TOLERANCE, TOLERANCE_TF32
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.genome.sequence import DYADS
@@ -37,13 +39,6 @@ CUDA = (
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU here"),
 )
-MPS = (
-    pytest.mark.mps,
-    pytest.mark.skipif(
-        not torch.backends.mps.is_available(), reason="torch finds no Apple GPU here"
-    ),
-)
-
 GENOMICS = Pattern()
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MECHANISMS = (
@@ -58,9 +53,7 @@ MECHANISMS = (
 EXAMPLE = REPOSITORY / "resources/examples/yeast_VII_20kb.fa.gz"
 
 
-@pytest.fixture(
-    params=[pytest.param("cuda", marks=CUDA), pytest.param("mps", marks=MPS)]
-)
+@pytest.fixture(params=[pytest.param("cuda", marks=CUDA)])
 def device(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -119,7 +112,7 @@ def test_flex_has_the_values_and_gradients_of_dense_attention(
         x.detach().to(device)
         for x in inputs(len(lengths), heads, max(lengths), width, dtype=dtype)
     ]
-    choice = choose_route(made[0], pattern, max(lengths), gradients=True)
+    choice = choose_route(Call(*made[:3], pattern, lengths))
     assert choice.route == "flex", choice
     got = computed("flex", pattern, lengths, made)
     want = computed("dense", pattern, lengths, [x.float() for x in made])
@@ -129,40 +122,6 @@ def test_flex_has_the_values_and_gradients_of_dense_attention(
         assert (mine.float() - expected).abs().max() <= bound * expected.abs().max()
         for row, length in enumerate(lengths):
             assert not mine[row, :, length:].any()
-
-
-@pytest.mark.parametrize("device", [pytest.param("cuda", marks=CUDA)], indirect=True)
-@pytest.mark.parametrize(
-    ("pattern", "heads", "lengths"),
-    [
-        (GENOMICS, 4, (4000, 3990, 3973)),
-        (replace(GENOMICS, causal=True), 4, (4000, 3990)),
-        (GENOMICS, 12, (65536,)),
-        (GENOMICS, 12, (131072 - 21,)),
-    ],
-    ids=["lengths", "causal", "65,536 tokens", "131,072 tokens"],
-)
-def test_long_sequences_in_parts(
-    pattern: Pattern,
-    heads: int,
-    lengths: tuple[int, ...],
-    device: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As the longest ones are computed, whose lists are too large for one kernel."""
-    monkeypatch.setattr(flex, "PARTS_BYTES", 0)
-    made = [
-        x.detach().to(device)
-        for x in inputs(len(lengths), heads, max(lengths), 64, dtype=torch.bfloat16)
-    ]
-    choice = choose_route(made[0], pattern, max(lengths), gradients=True)
-    assert choice.route == "flex" and flex.in_parts(made[0], pattern), choice
-    got = computed("flex", pattern, lengths, made)
-    want = computed("blocked", pattern, lengths, [x.float() for x in made])
-    for mine, expected in zip(got, want, strict=True):
-        assert (mine.float() - expected).abs().max() <= TOLERANCE[
-            torch.bfloat16
-        ] * expected.abs().max()
 
 
 @pytest.mark.parametrize("device", [pytest.param("cuda", marks=CUDA)], indirect=True)
@@ -278,8 +237,6 @@ def test_training_has_the_losses_of_the_cpu_and_goes_on_where_it_stopped(
     monkeypatch: pytest.MonkeyPatch,
     device: str,
 ) -> None:
-    if compiled and device == "mps":
-        pytest.skip("torch.compile for Apple GPUs is unfinished")
     monkeypatch.setattr(loop, "LOG_STEPS", 1)
     more = {
         "allow_slow_attention": True,

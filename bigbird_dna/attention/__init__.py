@@ -15,10 +15,8 @@ from bigbird_dna.attention.backends import (
     Route,
     RouteWarning,
     bigbird_attention,
-    choose_route,
     full_attention,
     report_route,
-    required_backend,
     routes_logged,
 )
 from bigbird_dna.attention.call import RelativeKeys, label_count
@@ -35,11 +33,9 @@ __all__ = [
     "Route",
     "RouteWarning",
     "bigbird_attention",
-    "choose_route",
     "full_attention",
     "label_count",
     "report_route",
-    "required_backend",
     "routes_logged",
 ]
 

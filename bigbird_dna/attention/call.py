@@ -5,16 +5,15 @@ equal to `dense_attention` up to rounding, and zero at positions from a row's le
 pattern's blocks ("blocked", "flex") accept only rows with equal numbers of blocks.
 """
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import dropout as drop
 from torch.nn.functional import pad
 
-from bigbird_dna.attention.fast_paths import is_transformed
 from bigbird_dna.attention.pattern import Pattern
 
 # Relative position labels of the ETC paper: learned key vectors that add relative positions to the scores.
@@ -118,16 +117,8 @@ class Call(NamedTuple):
             self.q.requires_grad or self.k.requires_grad or self.v.requires_grad
         )
 
-    @property
-    def transformed(self) -> bool:
-        """Whether only torch's own operations compute the derivatives of the inputs, see `is_transformed`."""
-        table = None if self.relative is None else self.relative.table
-        return is_transformed(self.q, self.k, self.v, table)
-
     def find_limit(self, route: str, types: Container[torch.dtype]) -> str | None:
         """Reason why a route limited to `types`, without dropout and relative positions, cannot serve it."""
-        if self.transformed:
-            return f"{route} does not support forward-mode derivatives and transforms of torch.func"
         if self.dropout:
             return f"{route} does not support dropout"
         if self.relative is not None:
@@ -199,64 +190,14 @@ def numbers_on(
 
 
 def copied(x: Tensor, device: torch.device) -> Tensor:
-    """A tensor on a device, copied without waiting for a GPU; Apple's may read freed memory then."""
-    return x.to(device, non_blocking=device.type not in ("cpu", "mps"))
-
-
-NO_FLOAT64 = ("mps",)
-"""Devices without 64-bit floats."""
-
-
-def with_float64(device: torch.device | None) -> torch.device | None:
-    """The device, or the CPU in place of one without 64-bit floats."""
-    if device is not None and device.type in NO_FLOAT64:
-        return torch.device("cpu")
-    return device
+    """A tensor on a device, copied without waiting for a GPU."""
+    return x.to(device, non_blocking=device.type != "cpu")
 
 
 def empty_output(q: Tensor) -> Tensor:
     """Empty (B, H, L, K) in the memory order (B, L, H, K), in which heads are joined without a copy."""
     batch, heads, tokens, width = q.shape
     return q.new_empty(batch, tokens, heads, width).transpose(1, 2)
-
-
-def differentiate_by(
-    forward: Any,
-    backward: Any,
-    lse_dtype: Callable[[Tensor], torch.dtype],
-    composed: Callable[..., Tensor],
-) -> None:
-    """Register derivatives of an operator from q, k, v and others to the output and log-sum-exps (B, H, N).
-
-    `backward` maps the output's gradient, q, k, v, both results and the others to the gradients of q, k, v.
-    For gradients that are differentiated again, `composed` computes the output by torch's operations.
-    """
-
-    def save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        ctx.rest = inputs[3:]
-        ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(*inputs[:3], *output)
-
-    def differentiate(
-        ctx: Any, upper: Tensor, _: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
-        rest = [None] * len(ctx.rest)
-        if torch.is_grad_enabled():  # create_graph=True
-            inputs = [
-                x if x.requires_grad else x.detach().requires_grad_()
-                for x in ctx.saved_tensors[:3]
-            ]
-            out = composed(*inputs, *ctx.rest)
-            return *torch.autograd.grad(out, inputs, upper, create_graph=True), *rest
-        return *backward(upper, *ctx.saved_tensors, *ctx.rest), *rest
-
-    forward.register_fake(
-        lambda q, *_: (empty_output(q), q.new_empty(q.shape[:3], dtype=lse_dtype(q)))
-    )
-    backward.register_fake(
-        lambda upper, q, *_: tuple(empty_output(q) for _ in range(3))
-    )
-    forward.register_autograd(differentiate, setup_context=save)
 
 
 def checked_call(
@@ -340,20 +281,3 @@ def dense_attention(call: Call) -> Tensor:
         weights = drop(torch.softmax(scores, dim=-1), p=dropout)
         rows.append(pad(weights.to(value.dtype) @ value, (0, 0, 0, tokens - length)))
     return torch.stack(rows)
-
-
-Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-def effective_matrix(attend: Attend, q: Tensor, k: Tensor) -> Tensor:
-    """The matrix A with out = A v, (B, H, L, K) twice → (B, H, L, L), for an attention that is linear in v.
-    It needs memory for all pairs and ⌈L / K⌉ calls with columns of the identity matrix."""
-    tokens, width = q.shape[2:]
-    columns = []
-    for start in range(0, tokens, width):
-        v = torch.zeros_like(q)
-        count = min(width, tokens - start)
-        column = torch.arange(count, device=v.device)
-        v[:, :, start + column, column] = 1
-        columns.append(attend(q, k, v)[..., :count])
-    return torch.cat(columns, -1)

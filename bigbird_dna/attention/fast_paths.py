@@ -1,13 +1,11 @@
-"""When a fast path may take the place of a module's call, or of torch's own operations.
+"""When a fast path may take the place of a module's call.
 
-Fast paths read a module's weights, or the memory of tensors. What a user puts around a module (adapters of
-PEFT, hooks), and derivatives other than a first backward pass, exist only in the call and in torch's
-operations.
+Fast paths read a module's weights. What a user puts around a module (adapters of PEFT, hooks) exists only in
+the call.
 """
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.forward_ad import unpack_dual
 from torch.nn.modules import module as modules
 from torch.nn.utils.parametrize import type_before_parametrizations
 
@@ -30,11 +28,7 @@ def is_plain(module: nn.Module, *kinds: type[nn.Module]) -> bool:
     )
 
 
-def is_transformed(*tensors: Tensor | None) -> bool:
-    """Whether a transform of `torch.func` is active, or a tensor has a forward-mode derivative.
-
-    Custom operators would ignore these, and return derivatives of zero without an error.
-    """
-    if torch._C._are_functorch_transforms_active():
-        return True
-    return any(x is not None and unpack_dual(x).tangent is not None for x in tensors)  # type: ignore[no-untyped-call]
+def check_first_derivative() -> None:
+    """`RuntimeError` in a backward pass whose gradients are to be differentiated again (`create_graph=True`)."""
+    if torch.is_grad_enabled():
+        raise RuntimeError("the fast layers have no second derivatives")

@@ -11,18 +11,18 @@ CXX the compiler.
 
 import ctypes
 import os
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from threading import Lock
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import gelu
 
-from bigbird_dna.attention.call import Call, dense_attention, differentiate_by
-from bigbird_dna.attention.fast_paths import is_transformed
-from bigbird_dna.attention.native_kernel import TYPES, Kernel, PackedLayer, PackedLayers
+from bigbird_dna.attention.call import Call, dense_attention
+from bigbird_dna.attention.fast_paths import check_first_derivative
+from bigbird_dna.attention.native_kernel import TYPES, Kernel
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.console import log
 from bigbird_dna.disk.native_library import BuildError, load_library
@@ -37,13 +37,14 @@ TILE = 64  # tokens that the kernel computes together
 def native_attention(call: Call) -> Tensor:
     """Attention by the kernel, (B, H, L, K); `RuntimeError` if it is unavailable."""
     q, k, v, pattern, lengths, layer, *_ = call
-    if type(q) is Tensor and not (
-        torch.is_grad_enabled() or torch.compiler.is_compiling()
-    ):
-        # An operator's first call imports torch._dynamo, which takes a second.
-        return _kernel().forward(call)[0]
-    out: Tensor = forward_op(q, k, v, list(lengths), pattern.as_numbers(), layer)[0]
-    return out
+    return _Attention.apply(q, k, v, pattern, lengths, layer)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _kernel() -> Kernel:
+    kernel, reason = load_kernel()
+    if kernel is None:
+        raise RuntimeError(f"the native route is unavailable: {reason}")
+    return kernel
 
 
 def one_block(call: Call) -> Pattern:
@@ -59,7 +60,15 @@ def unavailable(call: Call) -> str | None:
         return f"native runs only on CPUs, not on {call.q.device.type}"
     if call.pattern.num_global_tokens:
         return "native does not support extra global tokens"
-    return call.find_limit("native", TYPES) or _missing(call.q.dtype == torch.float16)
+    limit = call.find_limit("native", TYPES)
+    if limit is not None:
+        return limit
+    kernel, reason = load_kernel()
+    if kernel is None:
+        return reason
+    if call.q.dtype == torch.float16 and not kernel.has_float16:
+        return "the compiler does not support 16-bit floats"
+    return None
 
 
 def gelu_tanh_(x: Tensor) -> Tensor:
@@ -73,11 +82,11 @@ def gelu_tanh_(x: Tensor) -> Tensor:
 
 def pointwise(*tensors: Tensor) -> Kernel | None:
     """The kernel for element-wise functions of float32 or bfloat16 CPU tensors at memory bandwidth; None: use
-    torch, for example under torch.compile or torch.func."""
+    torch, for example under torch.compile."""
     for x in tensors:
         if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.bfloat16):
             return None
-    if torch.compiler.is_compiling() or is_transformed(*tensors):
+    if torch.compiler.is_compiling():
         return None
     return load_kernel()[0]
 
@@ -115,8 +124,7 @@ def _find_kernel() -> tuple[Kernel | None, str]:
 
 
 def check_library(library: ctypes.CDLL) -> None:
-    """Compare a new kernel with dense attention, in values and gradients, and with other functions of torch;
-    `BuildError` if they differ."""
+    """Compare a new kernel with dense attention, in values and gradients; `BuildError` if they differ."""
     kernel = Kernel(library)
     generator = torch.Generator().manual_seed(0)
     pattern = Pattern(block_size=24, random_blocks=2)
@@ -134,136 +142,29 @@ def check_library(library: ctypes.CDLL) -> None:
         for result, reference in zip(results, (expected, *gradients), strict=True):
             if not (result - reference).abs().max() <= TOLERANCE:
                 raise BuildError(DISAGREES)
-    check_functions(kernel)
-    check_layer(kernel)
 
 
-@torch.enable_grad()
-def check_functions(kernel: Kernel) -> None:
-    """Compare the element-wise functions with torch's; `BuildError` if they differ."""
-    curve_at = torch.linspace(-12, 12, 960, requires_grad=True)
-    curve = gelu(curve_at, approximate="tanh")
-    (slope,) = torch.autograd.grad(curve.sum(), curve_at)
-    x = curve_at.detach()
-    lanes = torch.arange(-500, 460, dtype=torch.int16)
-    dropped = x + torch.where(lanes >= -300, x * 1.25, 0)
-    heads = x.view(1, 2, 10, 48)
-    angles = torch.linspace(0, 5, 240).view(10, 24)
-    turned = torch.complex(heads[..., :24], heads[..., 24:]) * torch.polar(
-        torch.ones(10, 24), angles
-    )
-    rotation = angles.cos(), angles.sin()
-    for result, reference in (
-        (kernel.gelu(x, torch.empty_like(x)), curve),
-        (kernel.gelu_slope(x, torch.ones_like(x)), slope),
-        (kernel.drop(x, lanes, -300, 1.25, x, torch.empty_like(x)), dropped),
-        (
-            kernel.turn(heads, torch.empty_like(heads), rotation),
-            torch.cat([turned.real, turned.imag], dim=-1),
-        ),
-    ):
-        if not torch.allclose(result, reference, rtol=1e-5, atol=2e-6):
-            raise BuildError(DISAGREES)
+class _Attention(torch.autograd.Function):
+    """Attention by the kernel, with gradients."""
 
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        pattern: Pattern,
+        lengths: tuple[int, ...],
+        layer: int,
+    ) -> Tensor:
+        out, lse = _kernel().forward(Call(q, k, v, pattern, lengths, layer))
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.rest = pattern, lengths, layer
+        return out
 
-@torch.no_grad()
-def check_layer(kernel: Kernel) -> None:
-    """Compare an encoder layer of the kernel with torch's; `BuildError` if they differ."""
-    hidden, inner, heads, tokens = 48, 80, 3, 77
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        joined = nn.Linear(hidden, 3 * hidden)
-        output, up = nn.Linear(hidden, hidden), nn.Linear(hidden, inner)
-        down, norm = nn.Linear(inner, hidden), nn.LayerNorm(hidden)
-        x = torch.randn(1, tokens, hidden)
-    q, k, v = joined(x).view(tokens, 3, heads, -1).permute(1, 2, 0, 3)
-    context = torch.softmax(q @ k.mT * (hidden // heads) ** -0.5, dim=-1) @ v
-    middle = norm(x + output(context.transpose(0, 1).flatten(1)))
-    expected = norm(middle + down(gelu(up(middle), approximate="tanh")))
-    layer = PackedLayer(
-        kernel,
-        (joined.weight, joined.bias),
-        (output, up, down),
-        (norm, norm),
-        heads,
-        pattern=None,
-        index=0,
-    )
-    result = PackedLayers([layer], tokens).run(x, None)
-    if not torch.allclose(result, expected, rtol=1e-4, atol=1e-4):
-        raise BuildError(DISAGREES)
-
-
-def _missing(float16: bool) -> str | None:
-    kernel, reason = load_kernel()
-    if kernel is None:
-        return reason
-    if float16 and not kernel.has_float16:
-        return "the compiler does not support 16-bit floats"
-    return None
-
-
-# The mark of torch.compiler.assume_constant_result, which imports torch._dynamo (seconds for every command).
-_missing._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
-def _kernel() -> Kernel:
-    kernel, reason = load_kernel()
-    if kernel is None:
-        raise RuntimeError(f"the native route is unavailable: {reason}")
-    return kernel
-
-
-# Custom operators, which torch.compile and torch.export treat as opaque; patterns are passed as integers.
-
-
-@torch.library.custom_op(
-    "bigbird_dna::native_forward", mutates_args=(), device_types="cpu"
-)
-def forward_op(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    lengths: Sequence[int],
-    pattern: Sequence[int],
-    layer: int,
-) -> tuple[Tensor, Tensor]:
-    return _kernel().forward(
-        Call(q, k, v, Pattern.from_numbers(pattern), tuple(lengths), layer)
-    )
-
-
-@torch.library.custom_op(
-    "bigbird_dna::native_backward", mutates_args=(), device_types="cpu"
-)
-def backward_op(
-    upper: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    lengths: Sequence[int],
-    pattern: Sequence[int],
-    layer: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    call = Call(q, k, v, Pattern.from_numbers(pattern), tuple(lengths), layer)
-    return _kernel().backward(call, upper, out, lse)
-
-
-def _composed(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    lengths: Sequence[int],
-    pattern: Sequence[int],
-    layer: int,
-) -> Tensor:
-    return dense_attention(
-        Call(q, k, v, Pattern.from_numbers(pattern), tuple(lengths), layer)
-    )
-
-
-differentiate_by(
-    forward_op, backward_op, lse_dtype=lambda _: torch.float32, composed=_composed
-)
+    @staticmethod
+    def backward(ctx: Any, upper: Tensor) -> tuple[Tensor | None, ...]:
+        check_first_derivative()
+        q, k, v, out, lse = ctx.saved_tensors
+        call = Call(q, k, v, *ctx.rest)
+        return *_kernel().backward(call, upper, out, lse), None, None, None

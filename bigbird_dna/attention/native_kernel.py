@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from bigbird_dna.attention.call import Call, empty_output
-from bigbird_dna.attention.fast_paths import is_transformed
 from bigbird_dna.attention.pattern import Pattern
 
 # Axes: B batch, H heads, L tokens, K head width, Q blocks of a sequence, S key blocks that a query block
@@ -409,7 +408,6 @@ class PackedLayers(NamedTuple):
             and torch.get_num_threads() == 1
             and not torch.is_grad_enabled()
             and not torch.is_autocast_enabled("cpu")
-            and not is_transformed(x)
         )
 
     def run(self, x: Tensor, turns: Rotation | None) -> Tensor:

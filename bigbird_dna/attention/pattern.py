@@ -27,8 +27,6 @@ pattern: not on the batch, the number of heads, earlier calls or the platform. T
 words of PCG64, whose stream is stable across NumPy versions, unlike that of `Generator` methods.
 """
 
-import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 
@@ -39,7 +37,6 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 
-UNSEEN, GLOBAL, WINDOW, RANDOM = range(4)
 _cached = lru_cache  # caches on methods: patterns are values, and few exist
 
 
@@ -88,15 +85,6 @@ class Pattern:
                 "huggingface needs 2 global and 3 window blocks, "
                 f"not {self.global_blocks} and {self.window_blocks}"
             )
-
-    def as_numbers(self) -> list[int]:
-        """The fields as integers, for operators that accept no other types."""
-        return [int(getattr(self, field.name)) for field in fields(self)]
-
-    @classmethod
-    def from_numbers(cls, numbers: Sequence[int]) -> "Pattern":
-        """Inverse of `as_numbers`; the pattern is equal, with 0 and 1 for its booleans."""
-        return cls(*numbers)  # type: ignore[arg-type]
 
     @property
     def first_block_count(self) -> int:
@@ -215,31 +203,14 @@ class Pattern:
         remaining[self.full_rows(blocks)] = 0
         return remaining
 
-    def kinds(self, blocks: int, heads: int, layer: int = 0) -> npt.NDArray[np.int8]:
-        """Why query block i attends to key block j, (H, Q, Q): UNSEEN, GLOBAL, WINDOW or RANDOM."""
-        # One extra column receives the -1 entries of unused places.
-        kinds = np.full((heads, blocks, blocks + 1), UNSEEN, dtype=np.int8)
-        random = self.random_ids(blocks, heads, layer).astype(np.int64)
-        np.put_along_axis(kinds, random, RANDOM, axis=2)
-        globals_ = len(self.global_ids(blocks))
-        fixed = self._fixed(blocks).astype(np.int64)
-        for head in kinds:
-            np.put_along_axis(head, fixed[:, globals_:], WINDOW, axis=1)
-            np.put_along_axis(head, fixed[:, :globals_], GLOBAL, axis=1)
-        kinds[:, self.full_rows(blocks)] = GLOBAL
-        return kinds[:, :, :blocks]
-
     def block_mask(self, blocks: int, heads: int, layer: int = 0) -> Bools:
         """The pattern by block, (H, Q, Q): whether query block i attends to any key of block j."""
-        seen: Bools = self.kinds(blocks, heads, layer) != UNSEEN
-        return seen
-
-    def digest(self) -> str:
-        """SHA-256 of the random blocks of two layers and two heads, for a sequence of 64 blocks."""
-        digest = hashlib.sha256()
-        for layer in range(2):
-            digest.update(self.random_ids(64, 2, layer).astype("<i4").tobytes())
-        return digest.hexdigest()
+        # One extra column receives the -1 entries of unused places.
+        seen = np.zeros((heads, blocks, blocks + 1), dtype=bool)
+        keys = self.key_blocks(blocks, heads, layer).astype(np.int64)
+        np.put_along_axis(seen, keys, True, axis=2)
+        seen[:, self.full_rows(blocks)] = True
+        return seen[:, :, :blocks]
 
     def mask(self, tokens: int, heads: int, layer: int = 0) -> Bools:
         """The pattern by token, (H, L, L): `mask[h, i, j]` is whether query i attends to key j; extra global

@@ -16,7 +16,6 @@ from bigbird_dna.cli.options import (
     OutputDir,
     Overrides,
     Precision,
-    RequireBackend,
     RunBins,
     RunReference,
     Threads,
@@ -202,7 +201,6 @@ def evaluate_pretraining(
     ] = False,
     device: Device = "auto",
     threads: Threads = None,
-    require_backend: RequireBackend = None,
 ) -> None:
     """Evaluate a pretrained model and baselines on the same masked tokens of held-out contigs.
 
@@ -211,13 +209,12 @@ def evaluate_pretraining(
     the training tokens and selected on the validation contigs. A causal model is evaluated on the tokens of
     the second half of each input, and compared with left-context baselines.
     """
-    from bigbird_dna.attention import required_backend
     from bigbird_dna.disk.outputs import check_output
     from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.pretraining.evaluation import evaluate_pretraining
 
     check_output(output, [model, tokens, baselines])
-    with cpu_threads(threads), required_backend(require_backend):
+    with cpu_threads(threads):
         evaluate_pretraining(
             model,
             tokens,
@@ -347,15 +344,13 @@ def predict_test_bins(
     batch_size: BatchSize = 16,
     device: Device = "auto",
     threads: Threads = None,
-    require_backend: RequireBackend = None,
 ) -> None:
     """Predict the test bins of the data set, for comparison with their labels by auc-report."""
-    from bigbird_dna.attention import required_backend
     from bigbird_dna.finetuning.evaluation import evaluate_models
     from bigbird_dna.model.inference import cpu_threads
 
     run, paths = read_run(config, overrides)
-    with cpu_threads(threads), required_backend(require_backend):
+    with cpu_threads(threads):
         evaluate_models(
             models,
             run.chromatin.evaluation,

@@ -15,7 +15,6 @@ from bigbird_dna.cli.options import (
     ModelDir,
     NewModel,
     Overrides,
-    RequireBackend,
     Threads,
     output_option,
     read_run,
@@ -283,7 +282,6 @@ def calibrate(
     batch_size: BatchSize = 16,
     device: Device = "auto",
     threads: Threads = None,
-    require_backend: RequireBackend = None,
 ) -> None:
     """Calibrate a model on validation data, and store the calibration with the model.
 
@@ -293,7 +291,6 @@ def calibrate(
     With --promoters, the model scans validation contigs, and the expected precision of its calls is fitted
     for call-promoters: a call is correct if a TSS of its strand that no better call took is near.
     """
-    from bigbird_dna.attention import required_backend
     from bigbird_dna.finetuning.calibrate import (
         calibrate_chromatin,
         calibrate_promoter,
@@ -303,7 +300,7 @@ def calibrate(
 
     if promoters is not None and reference is None:
         raise UsageError("--promoters needs --reference")
-    with cpu_threads(threads), required_backend(require_backend):
+    with cpu_threads(threads):
         if config is not None:
             run, paths = read_run(config, overrides)
             calibrate_chromatin(

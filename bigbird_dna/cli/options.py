@@ -156,16 +156,12 @@ BatchSize = Annotated[
     typer.Option(metavar="N", help="Inputs per batch; affects speed and memory only."),
 ]
 Device = Annotated[
-    Literal["auto", "cpu", "cuda", "mps"],
+    Literal["auto", "cpu", "cuda"],
     typer.Option(help="Device of the model."),
 ]
 Threads = Annotated[
     int | None,
     typer.Option(metavar="N", help="Number of CPU cores.", show_default="all", min=1),
-]
-RequireBackend = Annotated[
-    Literal["flex", "native", "blocked", "dense"] | None,
-    typer.Option(help="Fail if attention uses another backend."),
 ]
 
 
@@ -342,15 +338,13 @@ def read_run(
 
 @contextmanager
 def training(
-    device: str, time_limit: str | None, threads: int | None, backend: str | None
+    device: str, time_limit: str | None, threads: int | None
 ) -> "Iterator[World]":
-    """Yield the processes that train together, with this one's threads and attention backend."""
-    from bigbird_dna.attention import required_backend
+    """Yield the processes that train together, with this one's threads."""
     from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.training.distributed import time_of_end, world
 
     with (
-        required_backend(backend),
         cpu_threads(threads),
         world(device, time_of_end(time_limit)) as processes,
     ):

@@ -16,7 +16,6 @@ from bigbird_dna.cli.options import (
     Device,
     Force,
     Overrides,
-    RequireBackend,
     Threads,
     TimeLimit,
     output_option,
@@ -64,7 +63,6 @@ def run_experiment(
     time_limit: TimeLimit = None,
     device: Device = "auto",
     threads: Threads = None,
-    require_backend: RequireBackend = None,
 ) -> None:
     """Run an experiment: train its models and baselines, and compare them in tables.
 
@@ -75,7 +73,6 @@ def run_experiment(
     """
     from importlib import import_module
 
-    from bigbird_dna.attention import required_backend
     from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.papers.experiments.shared import Trainings
     from bigbird_dna.training.distributed import time_of_end
@@ -96,7 +93,7 @@ def run_experiment(
         ) from None
     report = output or (paths.report / EXPERIMENTS.get(name, [name])[0]).parent
     trainings = Trainings(paths, name, device, end, only)
-    with cpu_threads(threads), required_backend(require_backend):
+    with cpu_threads(threads):
         for line in experiment_of(run, trainings, report):
             log(line)
 
@@ -198,11 +195,9 @@ def train_task(
     time_limit: TimeLimit = None,
     device: Device = "auto",
     threads: Threads = None,
-    require_backend: RequireBackend = None,
     force: Force = False,
 ) -> None:
     """Pretrain or fine-tune a model on the records of a task; resumes and stops like pretrain."""
-    from bigbird_dna.attention import required_backend
     from bigbird_dna.disk.directories import check_directory
     from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.training.distributed import time_of_end
@@ -210,7 +205,7 @@ def train_task(
     module, section, paths = open_task(config, task, overrides)
     output = output or paths.model
     check_directory(output, [paths.data])
-    with cpu_threads(threads), required_backend(require_backend):
+    with cpu_threads(threads):
         module.train(
             section,
             paths,
@@ -242,10 +237,8 @@ def predict(
     batch_size: BatchSize = 8,
     device: Device = "auto",
     threads: Threads = None,
-    require_backend: RequireBackend = None,
 ) -> None:
     """Predict records with the model of a task."""
-    from bigbird_dna.attention import required_backend
     from bigbird_dna.disk.outputs import check_output
     from bigbird_dna.model.inference import choose_device, cpu_threads
     from bigbird_dna.papers.nlp.records import write_objects
@@ -260,7 +253,7 @@ def predict(
     records = records or paths.split("test")
     output = output or paths.predictions
     check_output(output, [model, records])
-    with cpu_threads(threads), required_backend(require_backend):
+    with cpu_threads(threads):
         lines = module.predict(
             section, model, records, choose_device(device), batch_size
         )

@@ -21,7 +21,6 @@ from bigbird_dna.cli.options import (
     Precision,
     Reference,
     Regions,
-    RequireBackend,
     ResultFile,
     SequenceColumn,
     Threads,
@@ -85,7 +84,6 @@ def score_promoters(
     batch_size: BatchSize = 32,
     device: Device = "auto",
     threads: Threads = None,
-    require_backend: RequireBackend = None,
 ) -> None:
     """Predict promoter scores of windows along every record of a FASTA file, on both strands.
 
@@ -95,28 +93,26 @@ def score_promoters(
     position. Records shorter than the window are listed without a score, unless --tss-offset is given. With --regions, tables contain the windows that overlap a region, and bedGraph and bigWig only the
     signal inside the regions.
     """
-    from bigbird_dna.attention import required_backend
     from bigbird_dna.scoring.promoters import score_promoters
 
-    with required_backend(require_backend):
-        counts = score_promoters(
-            model,
-            fasta,
-            output,
-            format=format,
-            stride=stride,
-            strand=strand,
-            contigs=contigs or (),
-            regions=regions,
-            tss_offset=tss_offset,
-            per_record=per_record,
-            max_n=max_n,
-            calibrated=calibrated,
-            precision=precision,
-            batch_size=batch_size,
-            device=device,
-            threads=threads,
-        )
+    counts = score_promoters(
+        model,
+        fasta,
+        output,
+        format=format,
+        stride=stride,
+        strand=strand,
+        contigs=contigs or (),
+        regions=regions,
+        tss_offset=tss_offset,
+        per_record=per_record,
+        max_n=max_n,
+        calibrated=calibrated,
+        precision=precision,
+        batch_size=batch_size,
+        device=device,
+        threads=threads,
+    )
     log(
         f"{counts.scored:,} scores along {counts.records:,} records; "
         f"{counts.not_scored:,} not scored (see their notes); "
@@ -152,7 +148,6 @@ def call_promoters(
     batch_size: BatchSize = 32,
     device: Device = "auto",
     threads: Threads = None,
-    require_backend: RequireBackend = None,
 ) -> None:
     """Call promoters along every record of a FASTA file: the TSS, its strand, and its expected precision.
 
@@ -162,24 +157,22 @@ def call_promoters(
     precision_high model_score. The score is 1,000 times the expected precision (probability); low and high
     are its 95 % interval; model_score is the highest window score. Calls are one base long.
     """
-    from bigbird_dna.attention import required_backend
     from bigbird_dna.scoring.calls import call_promoters
 
-    with required_backend(require_backend):
-        counts = call_promoters(
-            model,
-            fasta,
-            output,
-            format=format,
-            fdr=fdr,
-            strand=strand,
-            contigs=contigs or (),
-            max_n=max_n,
-            precision=precision,
-            batch_size=batch_size,
-            device=device,
-            threads=threads,
-        )
+    counts = call_promoters(
+        model,
+        fasta,
+        output,
+        format=format,
+        fdr=fdr,
+        strand=strand,
+        contigs=contigs or (),
+        max_n=max_n,
+        precision=precision,
+        batch_size=batch_size,
+        device=device,
+        threads=threads,
+    )
     log(
         f"{counts.calls:,} calls from {counts.scored:,} scores along "
         f"{counts.records:,} records"
@@ -218,7 +211,6 @@ def score_sequences(
     batch_size: BatchSize = 32,
     device: Device = "auto",
     threads: Threads = None,
-    require_backend: RequireBackend = None,
 ) -> None:
     """Predict the labels of sequences with a model of finetune-sequences, in the order of the file.
 
@@ -227,23 +219,21 @@ def score_sequences(
     with the reason: other_length, too_many_n, empty, or invalid_letter (not DNA). The note truncated means
     that a sequence has more tokens than the model's maximum: the network has read the central ones.
     """
-    from bigbird_dna.attention import required_backend
     from bigbird_dna.scoring.sequences import score_sequences
 
-    with required_backend(require_backend):
-        counts = score_sequences(
-            model,
-            sequences,
-            output,
-            format=format,
-            sequence_column=sequence_column,
-            pad=pad,
-            max_n=max_n,
-            precision=precision,
-            batch_size=batch_size,
-            device=device,
-            threads=threads,
-        )
+    counts = score_sequences(
+        model,
+        sequences,
+        output,
+        format=format,
+        sequence_column=sequence_column,
+        pad=pad,
+        max_n=max_n,
+        precision=precision,
+        batch_size=batch_size,
+        device=device,
+        threads=threads,
+    )
     log(
         f"{counts.sequences:,} sequences; {counts.not_scored:,} not scored; "
         f"{counts.truncated:,} scored by their central tokens"
@@ -279,7 +269,7 @@ def embed(
     layer: Annotated[
         str | None,
         typer.Option(
-            metavar="N|all|mean-of-last-4",
+            metavar="N|all",
             help="Layer of the model: 0 is the input of the first layer; all gives "
             "each of them.",
             show_default="the last",
@@ -296,7 +286,6 @@ def embed(
     batch_size: BatchSize = 32,
     device: Device = "auto",
     threads: Threads = None,
-    require_backend: RequireBackend = None,
 ) -> None:
     """Write the model's embeddings of sequences or regions, in the order of the file.
 
@@ -306,24 +295,22 @@ def embed(
     Regions on strand - are read as the reverse complement. A sequence with too many tokens is embedded by its
     central ones, with the note truncated.
     """
-    from bigbird_dna.attention import required_backend
     from bigbird_dna.scoring.embeddings import embed
 
-    with required_backend(require_backend):
-        counts = embed(
-            model,
-            sequences,
-            output,
-            reference=reference,
-            aliases=aliases,
-            sequence_column=sequence_column,
-            pool=pool,
-            layer=layer,
-            precision=precision,
-            batch_size=batch_size,
-            device=device,
-            threads=threads,
-        )
+    counts = embed(
+        model,
+        sequences,
+        output,
+        reference=reference,
+        aliases=aliases,
+        sequence_column=sequence_column,
+        pool=pool,
+        layer=layer,
+        precision=precision,
+        batch_size=batch_size,
+        device=device,
+        threads=threads,
+    )
     log(
         f"{counts.sequences:,} sequences, {counts.rows:,} vectors; "
         f"{counts.truncated:,} embedded by their central tokens"
@@ -375,7 +362,6 @@ def predict_tracks(
     batch_size: BatchSize = 16,
     device: Device = "auto",
     threads: Threads = None,
-    require_backend: RequireBackend = None,
 ) -> None:
     """Predict the probability that each region is in a peak of each track, as the mean of both strands.
 
@@ -384,28 +370,26 @@ def predict_tracks(
     region that cannot be predicted (its contig is not in the reference, or it ends beyond the contig) has no
     values, and a note with the reason.
     """
-    from bigbird_dna.attention import required_backend
     from bigbird_dna.scoring.tracks import predict_tracks
 
-    with required_backend(require_backend):
-        counts = predict_tracks(
-            model,
-            regions,
-            reference,
-            output,
-            aliases=aliases,
-            tracks=tracks,
-            summary=summary,
-            center_fraction=center_fraction,
-            contigs=contigs or (),
-            format=format,
-            max_n=max_n,
-            calibrated=calibrated,
-            precision=precision,
-            batch_size=batch_size,
-            device=device,
-            threads=threads,
-        )
+    counts = predict_tracks(
+        model,
+        regions,
+        reference,
+        output,
+        aliases=aliases,
+        tracks=tracks,
+        summary=summary,
+        center_fraction=center_fraction,
+        contigs=contigs or (),
+        format=format,
+        max_n=max_n,
+        calibrated=calibrated,
+        precision=precision,
+        batch_size=batch_size,
+        device=device,
+        threads=threads,
+    )
     log(
         f"{counts.regions:,} regions, {counts.tracks:,} tracks; "
         f"{counts.not_scored:,} regions not scored"
@@ -451,7 +435,6 @@ def score_variants(
     batch_size: BatchSize = 32,
     device: Device = "auto",
     threads: Threads = None,
-    require_backend: RequireBackend = None,
 ) -> None:
     """Predict effects of the variants of a VCF on tracks or promoter scores, or their likelihood.
 
@@ -460,30 +443,28 @@ def score_variants(
     INFO, explained in its header; a table has one row per ALT. With --tracks, only the chosen tracks count,
     and each has its values ('*': all). Outputs that end in .gz are bgzip, with an index if the input is sorted.
     """
-    from bigbird_dna.attention import required_backend
     from bigbird_dna.genome.assembly import ALIAS_HINT
     from bigbird_dna.genome.variants import Note
     from bigbird_dna.scoring.variants import score_variants
 
-    with required_backend(require_backend):
-        counts = score_variants(
-            model,
-            vcf,
-            reference,
-            output,
-            tracks=tracks,
-            contigs=contigs or (),
-            regions=regions,
-            aliases=aliases,
-            format=format,
-            offsets=offsets,
-            max_n=max_n,
-            calibrated=calibrated,
-            precision=precision,
-            batch_size=batch_size,
-            device=device,
-            threads=threads,
-        )
+    counts = score_variants(
+        model,
+        vcf,
+        reference,
+        output,
+        tracks=tracks,
+        contigs=contigs or (),
+        regions=regions,
+        aliases=aliases,
+        format=format,
+        offsets=offsets,
+        max_n=max_n,
+        calibrated=calibrated,
+        precision=precision,
+        batch_size=batch_size,
+        device=device,
+        threads=threads,
+    )
     notes = ", ".join(f"{note} {count:,}" for note, count in counts.notes.items())
     log(
         f"{counts.records:,} records: {counts.scored:,} alternative alleles scored, "
@@ -554,7 +535,6 @@ def explain(
     batch_size: BatchSize = 32,
     device: Device = "auto",
     threads: Threads = None,
-    require_backend: RequireBackend = None,
 ) -> None:
     """Explain a model's scores: the contribution of each base of regions, variants or sequences.
 
@@ -567,26 +547,24 @@ def explain(
     explained; in longer regions and in sequences it is the strongest one, and around a variant the one that
     it changes most.
     """
-    from bigbird_dna.attention import required_backend
     from bigbird_dna.explanation.explain import explain
 
-    with required_backend(require_backend):
-        counts = explain(
-            model,
-            targets,
-            output,
-            reference=reference,
-            aliases=aliases,
-            method=method,
-            tracks=tracks,
-            flank=flank,
-            offsets=offsets,
-            tokenizations=tokenizations,
-            sequence_column=sequence_column,
-            batch_size=batch_size,
-            device=device,
-            threads=threads,
-        )
+    counts = explain(
+        model,
+        targets,
+        output,
+        reference=reference,
+        aliases=aliases,
+        method=method,
+        tracks=tracks,
+        flank=flank,
+        offsets=offsets,
+        tokenizations=tokenizations,
+        sequence_column=sequence_column,
+        batch_size=batch_size,
+        device=device,
+        threads=threads,
+    )
     log(
         f"{output}: {counts.targets:,} sequences, {counts.bases:,} bases, "
         f"{counts.seqlets:,} seqlets"

@@ -17,7 +17,6 @@ from bigbird_dna.cli.options import (
     NewModel,
     Overrides,
     Pretrained,
-    RequireBackend,
     RunBins,
     RunReference,
     RunTokenizer,
@@ -88,7 +87,6 @@ def pretrain(
     time_limit: TimeLimit = None,
     device: Device = "auto",
     threads: Threads = None,
-    require_backend: RequireBackend = None,
     force: Force = False,
 ) -> None:
     """Pretrain the encoder on masked-token prediction, and on next-sentence prediction if configured.
@@ -109,7 +107,7 @@ def pretrain(
         tokens=tokens,
         tokenizer_path=tokenizer or tokens / paths.tokenizer.name,
     )
-    with training(device, time_limit, threads, require_backend) as world:
+    with training(device, time_limit, threads) as world:
         train(
             task,
             output or paths.pretrained,
@@ -145,7 +143,6 @@ def finetune_promoter(
     time_limit: TimeLimit = None,
     device: Device = "auto",
     threads: Threads = None,
-    require_backend: RequireBackend = None,
     force: Force = False,
 ) -> None:
     """Fine-tune a promoter classifier and predict the held-out windows; resumes and stops like pretrain."""
@@ -155,7 +152,7 @@ def finetune_promoter(
 
     run, paths = read_run(config, overrides)
     name = "control" if shuffle_labels else negative_set
-    with training(device, time_limit, threads, require_backend) as world:
+    with training(device, time_limit, threads) as world:
         task = PromoterTask(
             run=run,
             negative_set=negative_set,
@@ -220,7 +217,6 @@ def finetune_chromatin(
     time_limit: TimeLimit = None,
     device: Device = "auto",
     threads: Threads = None,
-    require_backend: RequireBackend = None,
     force: Force = False,
 ) -> None:
     """Train a chromatin model; resumes and stops like pretrain."""
@@ -229,7 +225,7 @@ def finetune_chromatin(
     from bigbird_dna.training.task import train
 
     run, paths = read_run(config, overrides)
-    with training(device, time_limit, threads, require_backend) as world:
+    with training(device, time_limit, threads) as world:
         task = ChromatinTask(
             run=run,
             window=run.chromatin.data.window if window is None else window,
@@ -313,7 +309,6 @@ def finetune_sequences(
     time_limit: TimeLimit = None,
     device: Device = "auto",
     threads: Threads = None,
-    require_backend: RequireBackend = None,
     force: Force = False,
 ) -> None:
     """Train a model of labeled sequences, and compare it with baselines on held-out sequences.
@@ -330,7 +325,7 @@ def finetune_sequences(
     from bigbird_dna.training.task import train
 
     run, _ = read_run(config, overrides)
-    with training(device, time_limit, threads, require_backend) as world:
+    with training(device, time_limit, threads) as world:
         labeled = LabeledSequenceTask(
             run=run,
             data=data,

@@ -13,11 +13,7 @@ A mechanism builds a module owned by a layer (`LayerShape` describes the layer),
     module(q, k, v, lengths=lengths, dropout=dropout, hidden=hidden)
 
 with q, k, v (B, H, L, K), after rotary positions if any, and `hidden` (B, L, D) the input of the layer; it
-returns (B, H, L, K). `docs/extending.md` has all requirements; `model.mechanism.check_mechanism` checks them.
-Additional ones, for a layer that is recomputed after another pass has begun (gradient checkpointing,
-reversible layers): redrawn values are new tensors, read through `attention.recompute.standing`; keys with the
-largest scores are selected through `attention.recompute.selected`, which selects the same keys again although
-the inputs may differ by rounding.
+returns (B, H, L, K). `docs/extending.md` has all requirements.
 """
 
 import re

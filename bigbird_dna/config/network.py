@@ -30,7 +30,6 @@ class EncoderConfig(Section):
         "rotary wavelengths, in tokens, range from 2π to 2π times this",
         gt=1,
     )
-    rotary_scale: float = field(1.0, "divisor of rotary positions", ge=1)
     head_init: Literal["local", "random"] = field(
         "local",
         "initialization of heads; local: first-layer heads attend to nearby tokens",
@@ -97,11 +96,6 @@ class EncoderConfig(Section):
     attention_backend: Annotated[
         Literal["auto", "dense", "blocked", "native", "flex"], NOT_IN_FINGERPRINT
     ] = field("auto", "implementation of attention; auto: the fastest available")
-    reversible: bool = field(
-        False,
-        "reversible layers, whose inputs are recomputed from outputs in the backward pass: memory is "
-        "independent of the number of layers; a different model",
-    )
     norm: Literal["post", "pre"] = field(
         "post",
         "post: LayerNorm after each residual, as published; pre: before each part of a layer, and after the "
@@ -211,12 +205,8 @@ class EncoderConfig(Section):
                 yield "compatibility huggingface needs learned positions, and no kmers"
         if self.attention == "full" and self.relative_max_distance:
             yield "relative_max_distance needs attention bigbird"
-        if self.reversible and (
-            self.compatibility != "none" or self.gradient_checkpointing
-        ):
-            yield "reversible cannot be combined with compatibility huggingface or gradient_checkpointing"
-        if self.norm == "pre" and (self.reversible or self.compatibility != "none"):
-            yield "norm pre cannot be combined with reversible or compatibility huggingface"
+        if self.norm == "pre" and self.compatibility != "none":
+            yield "norm pre cannot be combined with compatibility huggingface"
         if self.local_window and (
             self.attention != "full" or self.causal or self.relative_max_distance
         ):

@@ -217,9 +217,8 @@ class StartConfig(Section):
     initial: Literal["pretrained", "random"] = field(
         "pretrained", "initialization: the pretrained encoder, or random weights"
     )
-    extend_positions: Literal["tile", "interpolate"] | None = field(
-        None,
-        "method to extend a shorter pretrained encoder to encoder.max_length; none: raise an error",
+    extend_positions: bool = field(
+        False, "extend a shorter pretrained encoder to encoder.max_length"
     )
     dropout: float | None = field(
         None, "dropout in fine-tuning; none: the encoder's", ge=0, lt=1

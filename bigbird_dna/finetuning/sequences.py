@@ -176,7 +176,7 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
             return configured
         # How weights are computed is the configuration's, what determines them the model's.
         changes = configured.model_dump(exclude={*configured.deciding()})
-        if self.run.sequences.model.extend_positions is not None:
+        if self.run.sequences.model.extend_positions:
             changes["max_length"] = configured.max_length
         return start.config.model_copy(update=changes)
 

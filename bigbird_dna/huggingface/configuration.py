@@ -201,7 +201,6 @@ def huggingface_config(config: EncoderConfig, source: str) -> dict[str, Any]:
         "num_global_tokens": (0,),
         "relative_max_distance": (0,),
         "kmers": (0,),
-        "reversible": (False,),
         "norm": ("post",),
         "feed_forward": ("plain",),
         "local_window": (0,),

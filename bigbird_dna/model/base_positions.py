@@ -8,7 +8,7 @@ cover; cropping a window does not change them. W is initialized to zero and is n
 Shapes: B batch, L tokens, S bases of the longest row, D hidden width.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ class BaseBatch(NamedTuple):
 
     rows: Tensor  # (S,) int32, row of W per base; 0, which stays zero, for N
     begins: Tensor  # (B,) int32, bases before each row of tokens
-    starts: Tensor  # (B, L), or all tokens as (tokens,); int32, bases before each token
+    starts: Tensor  # (B, L) int32, bases before each token
 
 
 @dataclass(frozen=True)
@@ -40,17 +40,6 @@ class TokenBases:
     starts: Counts  # (T,) bases before each token; [CLS] and [SEP] have none
     row_bases: Counts  # (N + 1,) bases before each row of tokens, and their total
     row_tokens: Counts  # (N + 1,) tokens before each row, and their total
-
-    def joined(self, first: int, last: int) -> BaseBatch:
-        """The bases of the rows from `first` up to but excluding `last`, without padding."""
-        bases = slice(self.row_bases[first], self.row_bases[last])
-        tokens = slice(self.row_tokens[first], self.row_tokens[last])
-        parts = (
-            self.rows[bases],
-            self.row_bases[first:last] - bases.start,
-            self.starts[tokens] - bases.start,
-        )
-        return BaseBatch(*map(torch.from_numpy, parts))
 
     def padded(self, chosen: npt.ArrayLike, tokens: int) -> "PaddedBases":
         """The bases of selected rows, each padded to `tokens` tokens."""
@@ -67,21 +56,6 @@ class TokenBases:
             starts[index, : own.stop - own.start] = self.starts[own] - begin
             starts[index, own.stop - own.start :] = count
         return PaddedBases(torch.from_numpy(rows), torch.from_numpy(starts))
-
-
-def row_groups(
-    begins: npt.NDArray[np.integer], tokens: int
-) -> Iterator[tuple[int, int]]:
-    """Row ranges (first, last + 1) of groups with at most `tokens` tokens, or with a single row.
-
-    `begins` (N + 1,) are the tokens before each row, and their total.
-    """
-    first, rows = 0, len(begins) - 1
-    while first < rows:
-        room = np.searchsorted(begins, begins[first] + tokens, "right") - 1
-        last = max(first + 1, int(room))
-        yield first, last
-        first = last
 
 
 class PaddedBases(NamedTuple):
@@ -180,7 +154,7 @@ class BasePositions(nn.Module):
         self.weight = nn.Parameter(torch.zeros(offsets.count, hidden))
 
     def forward(self, bases: BaseBatch) -> Tensor:
-        """Vectors (B, L, D), or (tokens, D); zero for tokens without bases."""
+        """Vectors (B, L, D); zero for tokens without bases."""
         return bag_sums(self.weight, bases.rows, bases.starts)
 
 

@@ -18,8 +18,6 @@ from bigbird_dna.model.model import (
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.weights import RECORD
 
-_MOST_NAMES = 20
-
 
 def describe_model(model: LoadedModel) -> dict[str, str]:
     """Return facts of a model loaded from a directory, as texts of one line by label.
@@ -47,7 +45,7 @@ def describe_model(model: LoadedModel) -> dict[str, str]:
         window, bin = model.settings.window, model.settings.bin
         what = "TSSs in bins" if model.predicts_tss else "the central bin"
         facts["window"] = f"{window:,} bp, predicts {what} of {bin:,} bp"
-        facts["tracks"] = _names([track.name for track in model.tracks])
+        facts["tracks"] = _text([track.name for track in model.tracks])
         facts["networks"] = f"{model.settings.members:,}"
 
     record = model.path / RECORD
@@ -69,7 +67,7 @@ def describe_model(model: LoadedModel) -> dict[str, str]:
         ("torch", _at(provenance, "software", "torch")),
     ):
         if value:
-            facts[label] = _names(value)
+            facts[label] = _text(value)
 
     if calibration_file(model) is not None:
         facts["calibrated on"] = _fitted_on(calibration_of(model).fitted_on)
@@ -80,7 +78,7 @@ def describe_model(model: LoadedModel) -> dict[str, str]:
 
 
 def read_metrics(model: LoadedModel) -> dict[str, str]:
-    """Return the metrics of a model directory as texts, by split and name; an interval is in parentheses."""
+    """Return the metrics of a model directory as texts, by split and name."""
     assert model.path is not None
     path = model.path / METRICS
     return _flatten(read_object(path)) if path.is_file() else {}
@@ -92,22 +90,23 @@ def _flatten(values: Mapping[str, Any], above: str = "") -> dict[str, str]:
         name = f"{above} {key}".strip().replace("_", " ")
         if isinstance(value, dict):
             rows |= _flatten(value, name)
-        elif isinstance(value, str):
-            rows |= {name: shortened(value, 100)} if value else {}
-        elif isinstance(value, int | float) and not key.endswith(("_low", "_high")):
-            rows[name] = _number(value)
-            low, high = (values.get(f"{key}_{end}") for end in ("low", "high"))
-            if isinstance(low, int | float) and isinstance(high, int | float):
-                rows[name] += f" ({_number(low)} to {_number(high)})"
+        elif isinstance(value, str | int | float) and value != "":
+            if key.endswith(("_low", "_high")):
+                continue
+            rows[name] = _text(value)
+            low, high = values.get(f"{key}_low"), values.get(f"{key}_high")
+            if low is not None and high is not None:
+                rows[name] += f" ({_text(low)} to {_text(high)})"
     return rows
 
 
 def _fitted_on(fitted: Mapping[str, Any]) -> str:
-    """Return what a calibration was fitted on, such as `valid: windows 1,100; contigs XI`."""
+    """Return what a calibration was fitted on, such as `windows 1,100; contigs XI`."""
+    keys = ("windows", "bins", "further_negatives", "contigs", "method")
     parts = [
-        f"{key.replace('_', ' ')} {_names(value)}"
+        f"{key.replace('_', ' ')} {_text(value)}"
         for key, value in fitted.items()
-        if key in ("windows", "bins", "further_negatives", "contigs", "method")
+        if key in keys
     ]
     return "; ".join(parts) or "validation data"
 
@@ -118,16 +117,10 @@ def _at(values: Any, *keys: str) -> Any:
     return values
 
 
-def _names(value: Any) -> str:
-    """Return a value on one line, and of a list at most `_MOST_NAMES` items."""
-    if not isinstance(value, list | tuple):
-        return _number(value)
-    more = len(value) - _MOST_NAMES
-    names = ", ".join(_number(one) for one in value[:_MOST_NAMES])
-    return f"{names} and {more:,} more" if more > 0 else names
-
-
-def _number(value: Any) -> str:
+def _text(value: Any) -> str:
+    """Return a value, or the items of a list, on one line."""
+    if isinstance(value, list | tuple):
+        return shortened(", ".join(map(_text, value)), 300)
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, int) and not isinstance(value, bool):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -39,21 +39,7 @@ from bigbird_dna.model.model import LoadedModel, Predictor, finish_of
 from bigbird_dna.model.settings import ChromatinSettings
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from bigbird_dna.genome.reference import Reference
-
-
-class ChromatinOptions(TypedDict, total=False):
-    """Options of `LoadedChromatinModel.predict`, for type checkers."""
-
-    pad: bool
-    max_n: float
-    calibrated: bool
-    center_fraction: float
-    both_strands: bool
-    batch_size: int
-    device: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,16 +104,6 @@ class LoadedChromatinModel(LoadedModel):
             )
         return middle_bins(self.settings.window, self.settings.bin, center_fraction)
 
-    @overload
-    def predict(
-        self, sequences: "pd.Series[Any]", **options: Unpack[ChromatinOptions]
-    ) -> "pd.DataFrame": ...
-
-    @overload
-    def predict(
-        self, sequences: Sequences, **options: Unpack[ChromatinOptions]
-    ) -> npt.NDArray[np.float32]: ...
-
     def predict(
         self,
         sequences: Sequences,
@@ -165,7 +141,7 @@ class LoadedChromatinModel(LoadedModel):
         batch_size
             Windows processed concurrently and independently (see `run_rows`); it does not affect the results.
         device
-            auto, cpu, cuda or mps.
+            auto, cpu or cuda.
 
         Returns
         -------

@@ -8,17 +8,15 @@ and `metrics.json` metrics on held-out data. Tensors may be stored in float16; a
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from pydantic import ValidationError
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from torch.nn.functional import interpolate
 
 from bigbird_dna.calibration.maps import FILE as CALIBRATION
 from bigbird_dna.calibration.maps import Calibration, write_calibration
-from bigbird_dna.config.mechanisms import OF_PATTERNS
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.disk.atomic import checksum, write_json
 from bigbird_dna.disk.directories import atomic_directory
@@ -43,7 +41,6 @@ from bigbird_dna.model.heads import (
     QuestionAnswerer,
 )
 from bigbird_dna.model.kmers import attach_tokenizer
-from bigbird_dna.model.mechanism import attention_pattern
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.promoter import LoadedPromoterModel, LoadedSequenceModel
 from bigbird_dna.model.settings import (
@@ -61,60 +58,31 @@ from bigbird_dna.model.settings import (
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.load import load_tokenizer, tokenizer_file
 
-Extension = Literal["tile", "interpolate"]
 
-
-def extend_positions(
-    encoder: Encoder, positions: int, method: Extension = "tile"
-) -> None:
+def extend_positions(encoder: Encoder, positions: int) -> None:
     """Extend `encoder` in place, including its configuration, to inputs of up to `positions` tokens.
 
-    * `tile`: the table of learned positions is repeated, with the last copy truncated (Longformer, Beltagy et
-      al. 2020, arXiv 2004.05150, section 5). Adjacent positions stay adjacent, except between copies. Inputs
-      up to the old limit give unchanged results.
-    * `interpolate`: positions are compressed into the learned range. Learned: position i becomes the point i
-      (P - 1) / (N - 1) of the old table, between two of its rows. Rotary: positions are divided by N / P
-      (Chen et al. 2023, arXiv 2306.15595).
-    No method trains the model: results at the old length do not apply to the new one. `ModelError`:
-    `positions` is below the encoder's, or `method` does not support its kind of positions.
+    The table of learned positions is repeated, with the last copy truncated (Longformer, Beltagy et al. 2020,
+    arXiv 2004.05150, section 5). Adjacent positions stay adjacent, except between copies. Rotary positions
+    have no table. Inputs up to the old limit give unchanged results. The model is not trained: results at the
+    old length do not apply to the new one. `ModelError`: `positions` is below the encoder's.
     """
     config = encoder.config
     if positions < config.max_length:
         raise ModelError(
             f"positions {positions}: must be at least the model's current {config.max_length}"
         )
-    if positions == config.max_length:
-        return
-    if config.position_encoding != "learned":
-        if method != "interpolate":
-            raise ModelError(
-                f"method {method}: rotary positions have no table to repeat; use interpolate"
-            )
-        factor = positions / config.max_length
-        changes = {"rotary_scale": config.rotary_scale * factor}
-    else:
-        changes = {}
-        assert encoder.embeddings.position is not None
-        table = extended_table(
-            encoder.embeddings.position.weight.detach(), positions, method
-        )
+    if encoder.embeddings.position is not None:
+        table = tiled(encoder.embeddings.position.weight.detach(), positions)
         encoder.embeddings.position = nn.Embedding(
             positions, config.hidden, _weight=table
         )
-    encoder.config = config.model_copy(update={"max_length": positions, **changes})
+    encoder.config = config.model_copy(update={"max_length": positions})
 
 
-def extended_table(table: Tensor, positions: int, method: Extension) -> Tensor:
-    """Learned positions (P, D) → (N, D), by `tile` or `interpolate`; see `extend_positions`."""
-    if method == "tile":
-        return table.repeat(-(-positions // len(table)), 1)[:positions].clone()
-    if method == "interpolate":
-        columns = table.T[None].float()  # (1, D, P)
-        longer = interpolate(columns, size=positions, mode="linear", align_corners=True)
-        return longer[0].T.contiguous().to(table.dtype)
-    raise ModelError(
-        f"method {method}: learned positions support only tile or interpolate"
-    )
+def tiled(table: Tensor, positions: int) -> Tensor:
+    """Learned positions (P, D), repeated to (N, D); see `extend_positions`."""
+    return table.repeat(-(-positions // len(table)), 1)[:positions].clone()
 
 
 M = TypeVar("M", bound=LoadedModel)
@@ -270,7 +238,6 @@ def describe(model: LoadedModel) -> dict[str, Any]:
         "format": FORMAT,
         "task": model.task,
         "encoder": model.config.model_dump(),
-        "random_blocks_sha256": attention_pattern(model.config).digest(),
         "settings": model.settings.as_json(),
         "tokenizer": model.tokenizer.description(),
     }
@@ -279,14 +246,12 @@ def describe(model: LoadedModel) -> dict[str, Any]:
 def load(
     path: Path | str,
     *,
-    positions: int | None = None,
-    extend: Extension = "tile",
     classes: Mapping[str, type[LoadedModel]] = CLASSES,
 ) -> LoadedModel:
     """Load a model directory, or a bundled model by its name, in evaluation mode on the CPU.
 
-    `positions` extends the maximum input length to this number of tokens, by the method `extend` (see
-    `extend_positions`). `classes` has the class of each task. `ModelError` names the file that is missing, damaged or changed since it was saved.
+    `classes` has the class of each task. `ModelError` names the file that is missing, damaged or changed since
+    it was saved.
     """
     path = find_model(path)
     if not path.is_dir():
@@ -311,16 +276,6 @@ def load(
         path / WEIGHTS, lambda: build_network(config, settings)
     )
     tokenizer = described_tokenizer(pieces, config, description)
-    if positions is not None:
-        encoders = [
-            module for module in network.modules() if isinstance(module, Encoder)
-        ]
-        try:
-            for encoder in encoders:
-                extend_positions(encoder, positions, extend)
-        except ModelError as error:
-            raise ModelError(f"{path}: {error}") from None
-        config = encoders[0].config
     model = make_model(network.eval(), tokenizer, config, settings, path, classes)
     if WEIGHTS in found:
         vars(model)["sha256"] = found[
@@ -421,15 +376,4 @@ def parse_description(
         raise ModelError(
             f"{path}: not a model description: {error_text(error)}"
         ) from None
-    # The seed represents the random blocks: a model depends on the method that draws them.
-    blocks = values.get("random_blocks_sha256")
-    if (
-        blocks
-        and OF_PATTERNS.get(config.attention)
-        and blocks != attention_pattern(config).digest()
-    ):
-        raise ModelError(
-            f"{path}: the model's random blocks differ from those of this version for "
-            f"seed {config.random_seed}; use the version in provenance.json"
-        )
     return config, settings, description

@@ -3,7 +3,6 @@
 Axes: N sequences, T tokens of one, S bp of one, B batch, L tokens of a batch, K layers, D hidden width.
 """
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Literal, get_args
 
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from bigbird_dna.attention.call import copied
 from bigbird_dna.config.network import EncoderConfig
-from bigbird_dna.errors import ModelError, UsageError, check_choice
+from bigbird_dna.errors import UsageError, check_choice
 from bigbird_dna.genome.fields import whole_number
 from bigbird_dna.genome.given_sequences import GivenSequences
 from bigbird_dna.model.batching import Ids, Run, run_rows, window_rows
@@ -27,9 +26,9 @@ SequencePool = Literal["mean", "cls", "max"]
 Pool = Literal["mean", "cls", "max", "token", "base"]
 POOLS: tuple[Pool, ...] = get_args(Pool)
 
-ALL, LAST_FOUR = "all", "mean-of-last-4"
+ALL = "all"
 EmbeddingLayer = int | str
-"""Number of a layer (0: the embeddings), "all" or "mean-of-last-4"."""
+"""Number of a layer (0: the embeddings), or "all"."""
 
 
 def find_layer(
@@ -37,8 +36,7 @@ def find_layer(
 ) -> EmbeddingLayer:
     """The layer to embed with, by default the last; numbers may be text.
 
-    `UsageError` for a layer or `pool` that the encoder does not have, `ModelError` for one within reversible
-    layers.
+    `UsageError` for a layer or `pool` that the encoder does not have.
     """
     check_choice("pool", pool, POOLS)
     if pool == "cls" and config.causal:
@@ -53,16 +51,10 @@ def find_layer(
         if given is None
         else given
     )
-    if given == LAST_FOUR and config.layers < 4:
-        raise UsageError(f"layer {LAST_FOUR}: {count}")
-    layer = given if given in (ALL, LAST_FOUR) else number
+    layer = ALL if given == ALL else number
     if layer is None or (isinstance(layer, int) and not 0 <= layer <= config.layers):
         raise UsageError(
-            f"layer {given}: {count}; must be 0 (embeddings) to {config.layers}, {ALL} or {LAST_FOUR}"
-        )
-    if config.reversible and layer != config.layers:
-        raise ModelError(
-            "encoder.reversible true: a reversible encoder has no hidden states per layer"
+            f"layer {given}: {count}; must be 0 (embeddings) to {config.layers}, or {ALL}"
         )
     return layer
 
@@ -178,10 +170,6 @@ def layer_values(
         values: list[Tensor] = []
         encoder(ids, lengths, visit=lambda hidden: values.append(reduce(hidden)))
         return torch.stack(values, dim=1)
-    if layer == LAST_FOUR:
-        last: deque[Tensor] = deque(maxlen=4)
-        encoder(ids, lengths, visit=last.append)
-        return reduce(torch.stack(tuple(last)).mean(dim=0))
     return reduce(encoder(ids, lengths))
 
 

@@ -19,15 +19,13 @@ from torch.utils.checkpoint import checkpoint
 from bigbird_dna.attention import (
     PATTERN_ATTENTIONS,
     Choice,
-    PatternAttention,
     RelativeKeys,
     label_count,
     report_route,
 )
 from bigbird_dna.attention.call import copied, token_owners
-from bigbird_dna.attention.fast_paths import is_plain, is_transformed
+from bigbird_dna.attention.fast_paths import is_plain
 from bigbird_dna.attention.native_kernel import PackedLayers
-from bigbird_dna.attention.recompute import both_times
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.model.input_embeddings import (
     Embeddings,
@@ -50,7 +48,6 @@ from bigbird_dna.model.kernels import (
     inner_bound,
     inner_tiles,
     linear,
-    reversible_layers,
 )
 from bigbird_dna.model.mechanism import (
     attention_pattern,
@@ -104,7 +101,6 @@ class Layer(nn.Module):
         self.output_norm = nn.LayerNorm(hidden, eps=config.layer_norm_epsilon)
         self.dropout = Dropout(config.dropout)
         self.radius = config.relative_max_distance
-        self.reversible = config.reversible
         self.joined: tuple[Tensor, Tensor] | None = None  # see `prepared`
         self.compiled: Compiled | None = None  # see `compiled_layers`
         self.relative = None
@@ -140,11 +136,7 @@ class Layer(nn.Module):
         if wanted is not None:
             context = self._split(_chosen(context.transpose(1, 2).flatten(2), wanted))
             x = _chosen(x, wanted)
-        if (
-            torch.is_grad_enabled()
-            or torch.compiler.is_compiling()
-            or is_transformed(x, context)
-        ):
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return self._around_attention()[1](x, context)
         if x.shape[0] * x.shape[1] * self.inner_width <= inner_bound(x):
             return self.after_attention(x, context)
@@ -203,7 +195,10 @@ class Layer(nn.Module):
             "dropout": dropout,
             "route": self.route,
         }
-        return self._attention(lengths)(
+        attend = self.attend
+        if torch.compiler.is_dynamo_compiling():  # routes are chosen in Python
+            attend = torch.compiler.disable(attend)  # type: ignore[no-untyped-call]
+        return attend(
             q, k, v, self.pattern, lengths=lengths, relative=relative, **options
         )
 
@@ -222,7 +217,7 @@ class Layer(nn.Module):
             # One product is faster than three, even including the concatenation of the weights.
             kept = None if torch.is_grad_enabled() else self.joined
             joined = linear(x, *(kept or self.join()))
-            if on_cpu and not compiling and not is_transformed(joined):
+            if on_cpu and not compiling:
                 wide = self._attention_type(joined)
                 return *split_heads(joined, self.heads, turns, wide), joined.dtype
             projected = joined.chunk(3, dim=-1)
@@ -247,27 +242,9 @@ class Layer(nn.Module):
         )
 
     def _attention_type(self, x: Tensor) -> torch.dtype:
-        # The backward pass of torch's fused CPU attention is five times slower in bfloat16. A reversible
-        # layer's first pass runs without gradients, and must compute the same as its second pass.
+        # The backward pass of torch's fused CPU attention is five times slower in bfloat16.
         narrow = x.device.type == "cpu" and x.dtype == torch.bfloat16
-        return (
-            torch.float32
-            if narrow and (self.reversible or torch.is_grad_enabled())
-            else x.dtype
-        )
-
-    def _attention(self, lengths: Tensor | None) -> PatternAttention:
-        # Routes and plans are chosen in Python and NumPy by lengths that are unknown to torch.compile.
-        # Compilation would stop within that code and repeat for other lengths, so the graph is split around
-        # attention. Only a fixed route without padding can be part of one graph.
-        opaque = lengths is not None or self.route not in ("blocked", "native")
-        if (
-            opaque
-            and torch.compiler.is_dynamo_compiling()
-            and not torch.compiler.is_exporting()
-        ):
-            return torch.compiler.disable(self.attend)  # type: ignore[no-any-return, no-untyped-call]
-        return self.attend
+        return torch.float32 if narrow and torch.is_grad_enabled() else x.dtype
 
     def after_attention(self, x: Tensor, context: Tensor) -> Tensor:
         """The token-wise part of a layer: (B, L, D) and (B, H, L, K) → (B, L, D)."""
@@ -313,10 +290,9 @@ class Encoder(nn.Module):
         if config.norm == "pre":
             layers[0].attention_norm = nn.Identity()  # the embeddings are normalized
         self.layers = nn.ModuleList(layers)
-        final = config.reversible or config.norm == "pre"
         self.norm = (
             nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
-            if final
+            if config.norm == "pre"
             else None
         )
         self.packed: PackedLayers | None = None  # see `prepared`
@@ -378,8 +354,8 @@ class Encoder(nn.Module):
         """Hidden states of extra global tokens and tokens; arguments as in `forward`.
 
         `given` assigns tokens to the extra global tokens; None: each owns an equal part of the sequence.
-        `visit` receives the tokens' hidden states (B, L, D) after the embeddings and after each layer, which
-        reversible layers do not have, and not with `wanted`, which also omits the extra global tokens.
+        `visit` receives the tokens' hidden states (B, L, D) after the embeddings and after each layer, but not
+        with `wanted`, which also omits the extra global tokens.
         """
         if ids.shape[1] > self.config.max_length:
             raise ValueError(
@@ -414,11 +390,6 @@ class Encoder(nn.Module):
         if visit is None and packed is not None and packed.take(x, lengths):
             report_route(_PACKED)
             x = _chosen(packed.run(x, turns), places)
-        elif self.norm is not None and self.config.reversible:
-            x = _chosen(
-                self.norm(reversible_layers(self.layers, x, (lengths, turns, owners))),
-                places,
-            )
         else:
             x = self._through_layers(x, visit, (lengths, turns, owners, places))
         return (
@@ -448,31 +419,23 @@ class Encoder(nn.Module):
             own = nearby if config.is_local(number) else turns
             last = wanted is not None and number == len(self.layers) - 1
             given = x, lengths, own, owners, *([wanted] if last else [])
-            recomputed = (
-                self.gradient_checkpointing and self.training and not is_transformed()
-            )
-            x = self._recomputed(layer, *given) if recomputed else layer(*given)
+            if self.gradient_checkpointing and self.training:
+                x = checkpoint(layer, *given, use_reentrant=False)
+            else:
+                x = layer(*given)
             if visit is not None:
                 visit(self.finished(x)[:, config.num_global_tokens :])
         return self.finished(x)
 
     def finished(self, x: Tensor) -> Tensor:
         """Hidden states after a layer, normalized if those of the last layer are."""
-        return x if self.norm is None or self.config.reversible else self.norm(x)
+        return x if self.norm is None else self.norm(x)
 
     def up_to(self, layers: int) -> "Encoder":
         """The encoder that ends after its first `layers` layers, with the same weights."""
         part = copy(self)
         part._modules = {**self._modules, "layers": self.layers[:layers]}
         return part
-
-    def _recomputed(self, layer: nn.Module, *arguments: object) -> Tensor:
-        """A layer's output, recomputed in the backward pass with the same choices of keys."""
-        # Patterns choose no keys; torch.compile supports no other contexts.
-        contexts: dict[str, Any] = (
-            {} if goes_by_pattern(self.config) else {"context_fn": both_times}
-        )
-        return checkpoint(layer, *arguments, use_reentrant=False, **contexts)  # type: ignore[no-any-return]
 
     def turns(
         self, tokens: int, device: torch.device, base: float | None = None
@@ -485,7 +448,7 @@ class Encoder(nn.Module):
         if config.position_encoding == "learned":
             return None
         width, base = config.hidden // config.heads, base or config.rotary_base
-        turns = rotation(tokens, width, base, config.rotary_scale, device)
+        turns = rotation(tokens, width, base, device)
         if not extra:
             return turns
         # Extra global tokens have no position and are not rotated.

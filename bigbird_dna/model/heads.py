@@ -372,7 +372,6 @@ class BinLayers(nn.Module):
             "attention": "full",
             "causal": False,
             "attention_options": {},
-            "reversible": False,
             "relative_max_distance": 0,
             "num_global_tokens": 0,
             "attention_backend": "auto",
@@ -387,7 +386,7 @@ class BinLayers(nn.Module):
     def forward(self, bins: Tensor) -> Tensor:
         """Bin vectors updated with the vectors of all bins."""
         head_width = self.config.hidden // self.config.heads
-        turns = rotation(bins.shape[1], head_width, BIN_ROTARY_BASE, 1.0, bins.device)
+        turns = rotation(bins.shape[1], head_width, BIN_ROTARY_BASE, bins.device)
         bins = self.norm(bins)
         if self.packed is not None and self.packed.take(bins, None):
             return self.packed.run(bins, turns)

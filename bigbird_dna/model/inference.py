@@ -40,29 +40,22 @@ MOST_COMPILERS = 32  # as torch's own limit
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """The device for `auto`, `cpu`, `cuda` or `mps`; `UsageError` if a requested GPU is missing.
+    """The device for `auto`, `cpu` or `cuda`; `UsageError` if a requested GPU is missing.
 
-    `auto` is an NVIDIA GPU, else the CPU: Apple's GPU (`mps`) has not been tested. Of several visible NVIDIA
-    GPUs, a process takes the one of its local rank under torchrun, by default the first.
+    `auto` is an NVIDIA GPU, else the CPU. Of several visible GPUs, a process takes the one of its local rank
+    under torchrun, by default the first.
     """
-    if name not in ("auto", "cpu", "cuda", "mps"):
-        raise UsageError(f"device {name!r}: must be auto, cpu, cuda or mps")
+    if name not in ("auto", "cpu", "cuda"):
+        raise UsageError(f"device {name!r}: must be auto, cpu or cuda")
     # Processes on one machine need separate GPUs: otherwise NCCL fails, and `auto` falls back to CPUs.
-    wanted, visible = (
-        int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
-        torch.cuda.device_count(),
-    )
+    wanted = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    visible = torch.cuda.device_count()
     if name == "cpu" or (name == "auto" and visible < wanted):
         return torch.device("cpu")
-    found = (
-        int(torch.backends.mps.is_available()) if name == "mps" else visible
-    )  # a Mac has one
-    if found < wanted:
+    if visible < wanted:
         raise UsageError(
-            f"device {name}: {wanted} GPUs are needed, but torch finds {found}"
+            f"device {name}: {wanted} GPUs are needed, but torch finds {visible}"
         )
-    if name == "mps":
-        return torch.device("mps")
     _share_compiled_kernels(wanted)
     gpu = int(os.environ.get("LOCAL_RANK", "0"))
     if gpu:  # code that names no GPU uses the current one, by default the first
@@ -241,20 +234,11 @@ def compiled_layers(network: nn.Module, backend: str = "inductor") -> Iterator[N
     """Compile the computations before and after attention, for training within the context.
 
     All encoder layers and lengths use the same compiled code. Results are equal up to rounding, and dropout
-    draws other numbers on a CPU. Attention is excluded, as it has its own kernels, and so are reversible
-    layers, whose two computations must be identical. `ConfigError`: torch cannot compile on this machine.
+    draws other numbers on a CPU. Attention is excluded, as it has its own kernels. `ConfigError`: torch cannot compile on this machine.
     """
     from torch._dynamo.exc import TorchDynamoException  # takes seconds
 
-    reversible = [
-        one
-        for one in network.modules()
-        if isinstance(one, Encoder) and one.config.reversible
-    ]
-    left = {layer for encoder in reversible for layer in encoder.layers}
-    layers = [
-        one for one in network.modules() if isinstance(one, Layer) and one not in left
-    ]
+    layers = [module for module in network.modules() if isinstance(module, Layer)]
     options: dict[str, Any] = {"dynamic": True, "backend": backend}
     for layer in layers:
         layer.compiled = (
@@ -315,7 +299,6 @@ def _packed(stack: Any, longest: int) -> PackedLayers | None:
         and config.activation == "gelu_tanh"
         and (config.norm, config.feed_forward, config.local_window)
         == ("post", "plain", 0)
-        and not config.reversible
         and not config.causal
         and not config.num_global_tokens
         and not config.relative_max_distance

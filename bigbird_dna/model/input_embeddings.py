@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.attention.call import copied, with_float64
-from bigbird_dna.attention.fast_paths import is_plain
+from bigbird_dna.attention.fast_paths import check_first_derivative, is_plain
 from bigbird_dna.attention.native import pointwise
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.model.kernels import Dropout
@@ -157,7 +156,7 @@ class Embeddings(nn.Module):
 # distance. No position table is learned, and no maximum length results.
 # Axes: B batch, H heads, L tokens, K head width, F pairs of components that are rotated together.
 
-_KEPT_TOKENS = 2048
+_CACHED_TOKENS = 2048
 Where = torch.device | None
 
 
@@ -174,20 +173,17 @@ def rates(width: int, base: float, device: Where = None) -> Tensor:
     return base**-pairs
 
 
-def rotation(
-    tokens: int, width: int, base: float, scale: float, device: Where = None
-) -> Rotation:
+def rotation(tokens: int, width: int, base: float, device: Where = None) -> Rotation:
     """The angles of positions 0 … L - 1 for heads of `width` components (even).
 
-    Wavelengths range from 2π to almost 2π · base, in positions. Positions are divided by `scale`: position
-    interpolation (Chen et al. 2023, arXiv 2306.15595). Angles are float64: at position 131,072 the nearest
-    float32 is off by up to 0.004 rad, and q · k would depend on the absolute positions. Angles of short
-    inputs on CPUs are cached: computing them costs as much as a layer of a small model.
+    Wavelengths range from 2π to almost 2π · base, in positions. Angles are float64: at position 131,072 the
+    nearest float32 is off by up to 0.004 rad, and q · k would depend on the absolute positions. Angles of
+    short inputs on CPUs are cached: computing them costs as much as a layer of a small model.
     """
     cpu = device is None or device.type == "cpu"
-    if cpu and tokens <= _KEPT_TOKENS and not torch.compiler.is_compiling():
-        return _kept_rotation(tokens, width, base, scale)
-    return _rotation(tokens, width, base, scale, device)
+    if cpu and tokens <= _CACHED_TOKENS and not torch.compiler.is_compiling():
+        return _cached_rotation(tokens, width, base)
+    return _rotation(tokens, width, base, device)
 
 
 @lru_cache(maxsize=512)
@@ -195,20 +191,14 @@ def rotation(
     False
 )  # tensors cached during inference must also work in training
 @torch.no_grad()
-def _kept_rotation(tokens: int, width: int, base: float, scale: float) -> Rotation:
-    return _rotation(tokens, width, base, scale, torch.device("cpu"))
+def _cached_rotation(tokens: int, width: int, base: float) -> Rotation:
+    return _rotation(tokens, width, base, torch.device("cpu"))
 
 
-def _rotation(
-    tokens: int, width: int, base: float, scale: float, device: Where
-) -> Rotation:
-    place = with_float64(device)
-    positions = torch.arange(tokens, device=place, dtype=torch.float64) / scale
-    angles = positions[:, None] * rates(width, base, place)  # (L, K / 2)
-    cos, sin = angles.cos().float(), angles.sin().float()
-    if device is None:
-        return Rotation(cos, sin)
-    return Rotation(copied(cos, device), copied(sin, device))
+def _rotation(tokens: int, width: int, base: float, device: Where) -> Rotation:
+    positions = torch.arange(tokens, device=device, dtype=torch.float64)
+    angles = positions[:, None] * rates(width, base, device)  # (L, K / 2)
+    return Rotation(angles.cos().float(), angles.sin().float())
 
 
 def rotate(x: Tensor, turns: Rotation) -> Tensor:
@@ -265,15 +255,7 @@ class _SplitHeads(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *uppers: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # the gradient may be differentiated again
-            parts = [
-                upper if own is None else rotate(upper, Rotation(own.cos, -own.sin))
-                for upper, own in zip(uppers, ctx.of, strict=True)
-            ]
-            joined = torch.stack(
-                [part.transpose(1, 2) for part in parts], dim=2
-            ).flatten(2)
-            return joined.to(ctx.dtype), None, None, None
+        check_first_derivative()
         grad = torch.empty(ctx.shape, dtype=ctx.dtype, device="cpu")
         for upper, out, own in zip(
             uppers, _parts(grad, uppers[0].shape[1]), ctx.of, strict=True
@@ -339,8 +321,8 @@ def init_local_heads(
         return
     if config.position_encoding != "learned":
         width = config.hidden // config.heads
-        turn_rates = rates(width, config.rotary_base) / config.rotary_scale
-        init_local_rotary(query, key, places, turn_rates.float())
+        turn_rates = rates(width, config.rotary_base).float()
+        init_local_rotary(query, key, places, turn_rates)
     else:
         init_local_learned(query, key, token, places)
 

@@ -1,21 +1,20 @@
-"""Matrix products, activations and dropout, tiling of the feed-forward part, and reversible passes.
+"""Matrix products, activations and dropout, and tiling of the feed-forward part.
 
 On a CPU, torch's dropout draws one random number per element sequentially: a tenth of a training step. Here
 four elements use one draw of 64 bits, 16 bits each. Probabilities are rounded to multiples of 2^-16, and kept
 values are scaled by the rounded probability, so means are unchanged.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.attention.fast_paths import is_plain, is_transformed
+from bigbird_dna.attention.fast_paths import check_first_derivative, is_plain
 from bigbird_dna.attention.native import gelu_tanh_, pointwise
-from bigbird_dna.attention.recompute import Choices, Circumstances
 from bigbird_dna.disk.native_library import processor
 
 Activation = Literal["gelu_tanh", "gelu", "relu"]
@@ -40,11 +39,6 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return out
 
 
-# Gradients with a graph (`create_graph=True`) are computed by torch's operations, so that they have
-# derivatives, too. `once_differentiable` of torch would leave these out of a second `torch.autograd.grad`
-# without an error.
-
-
 class _Product(torch.autograd.Function):
     """`_product` with gradients."""
 
@@ -61,12 +55,12 @@ class _Product(torch.autograd.Function):
             ctx.saved_tensors,
             ctx.needs_input_grad,
         )
-        product = F.linear if torch.is_grad_enabled() else _product
+        check_first_derivative()
         flat, of_x, of_weight = upper.flatten(0, -2), None, None
         if wants_x:
-            of_x = product(upper, weight.t(), None)
+            of_x = _product(upper, weight.t(), None)
         if wants_weight:
-            of_weight = product(flat.t(), x.flatten(0, -2).t(), None)
+            of_weight = _product(flat.t(), x.flatten(0, -2).t(), None)
         return of_x, of_weight, flat.sum(0) if wants_bias else None
 
 
@@ -85,8 +79,6 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     )
     usual = weight.numel() < LEAST_WEIGHTS or torch.is_autocast_enabled("cpu")
     if not usable or usual or torch.compiler.is_compiling() or not mkl_is_slow():
-        return F.linear(x, weight, bias)
-    if is_transformed(x, weight, bias):
         return F.linear(x, weight, bias)
     if torch.is_grad_enabled():
         return _Product.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
@@ -114,8 +106,7 @@ class _Gelu(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upper: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            return torch.ops.aten.gelu_backward(upper, x, approximate="tanh")  # type: ignore[no-any-return]
+        check_first_derivative()
         kernel = pointwise(x)
         assert kernel is not None
         return kernel.gelu_slope(x.contiguous(), upper.contiguous())
@@ -223,8 +214,7 @@ class Dropout(nn.Dropout):
         """Drop elements of `input`, then add `residual`, of the same shape."""
         if not self.training or not self.p:
             return input if residual is None else residual + input
-        slow = torch.compiler.is_compiling() or is_transformed(input, residual)
-        if input.device.type != "cpu" or slow:
+        if input.device.type != "cpu" or torch.compiler.is_compiling():
             dropped = super().forward(input)
             return dropped if residual is None else residual + dropped
         return _Dropped.apply(input, residual, self.p)  # type: ignore[no-any-return, no-untyped-call]
@@ -269,7 +259,7 @@ def _kept(
     """`x` · scale where `lanes` are at least `least`, else 0, plus `residual`; in `dtype`."""
     out = torch.empty(x.shape, dtype=dtype, device=x.device)
     if residual is None or residual.dtype == torch.float32:
-        kernel = None if torch.is_grad_enabled() else pointwise(x, out)
+        kernel = pointwise(x, out)
         if kernel is not None:
             residual = None if residual is None else residual.contiguous()
             return kernel.drop(x.contiguous(), lanes, least, scale, residual, out)
@@ -283,127 +273,3 @@ def _kept(
         else torch.addcmul(residual.to(wide), x.to(wide), mask)
     )
     return result.to(dtype)
-
-
-# Reversible layers: their inputs are recomputed from their outputs instead of stored for the backward pass.
-# Gomez et al. 2017, arXiv 1707.04585; Kitaev et al. 2020, arXiv 2001.04451, section 3. Hidden states are two
-# streams, both initialized to the embeddings. F is the attention of a layer and G its feed-forward part, each
-# after its LayerNorm and before its dropout. Forward: y1 = x1 + F(x2), y2 = x2 + G(y1); backward: x2 = y2 -
-# G(y1), x1 = y1 - F(x2). The output is the mean of the final streams. For all layers together, two tensors
-# (B, L, D) are stored. Each part also stores the random generators' state, which reproduces dropout, and the
-# choices that a mechanism makes by comparing numbers (see `attention.recompute`).
-
-Arguments = tuple[Any, ...]  # arguments of all layers in addition to their input
-
-
-class _HalfLayer(NamedTuple):
-    """Half a layer: the change of one stream by the other."""
-
-    change: Callable[[Tensor], Tensor]
-    parameters: list[nn.Parameter]  # parameters of the whole layer
-
-
-class _Kept(NamedTuple):
-    """State that makes a part's second computation equal to the first."""
-
-    circumstances: Circumstances
-    choices: list[Tensor]
-
-
-def reversible_layers(
-    layers: Iterable[nn.Module], x: Tensor, arguments: Arguments
-) -> Tensor:
-    """Hidden states (B, L, D) after all layers, from embeddings (B, L, D).
-
-    `layers` are an encoder's (`model.encoder.Layer`), `arguments` those of `attended` after x.
-    """
-    layers = [*layers]
-    if not all(is_plain(layer, type(layer)) for layer in layers):
-        raise RuntimeError(
-            "a reversible encoder calls the parts of its layers: set hooks on these, not on layers"
-        )
-    parts = [part for layer in layers for part in halves(layer, arguments)]
-    parameters = {parameter: None for part in parts for parameter in part.parameters}
-    if torch.is_grad_enabled() and not is_transformed(x, *parameters):
-        first, second = _Reversible.apply(parts, x, *parameters)  # type: ignore[no-untyped-call]
-    else:
-        first, second = _forwards(parts, x, [])
-    return (first + second) / 2  # type: ignore[no-any-return]
-
-
-def halves(layer: Any, arguments: Arguments) -> tuple[_HalfLayer, _HalfLayer]:
-    def attention(x: Tensor) -> Tensor:
-        context = (
-            layer.attended(layer.attention_norm(x), *arguments)
-            .transpose(1, 2)
-            .flatten(2)
-        )
-        return layer.dropout(layer.attention_output(context))  # type: ignore[no-any-return]
-
-    def feed_forward(x: Tensor) -> Tensor:
-        return layer.dropout(layer.inner(layer.output_norm(x)))  # type: ignore[no-any-return]
-
-    parameters = list(layer.parameters())
-    return _HalfLayer(attention, parameters), _HalfLayer(feed_forward, parameters)
-
-
-def _forwards(
-    parts: Sequence[_HalfLayer], x: Tensor, kept: list[_Kept]
-) -> tuple[Tensor, Tensor]:
-    """Both streams after all parts; appends to `kept`."""
-    read, other = x, x
-    for part in parts:
-        now = Circumstances.now(x.device)
-        choices: list[Tensor] = []
-        with Choices(choices):
-            read, other = other + part.change(read), read
-        kept.append(_Kept(now, choices))
-    return read, other
-
-
-class _Reversible(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, parts: Sequence[_HalfLayer], x: Tensor, *parameters: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        ctx.parts, ctx.parameters, ctx.kept = parts, parameters, []
-        read, other = _forwards(parts, x, ctx.kept)
-        ctx.save_for_backward(read, other)
-        return read, other
-
-    @staticmethod
-    def backward(
-        ctx: Any, of_read: Tensor, of_other: Tensor
-    ) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():
-            raise RuntimeError(
-                "reversible layers have no second derivatives by torch.autograd: use torch.func.grad, or "
-                "encoder.reversible false"
-            )
-        read, other = (
-            ctx.saved_tensors
-        )  # outputs of a part for (x, y): y + change(x), x
-        sums: dict[Tensor, Tensor] = {}
-        for part, kept in zip(reversed(ctx.parts), reversed(ctx.kept), strict=True):
-            x = other.detach().requires_grad_()
-            with kept.circumstances.again(), Choices(kept.choices, again=True):
-                change = part.change(x)
-            wanted = [
-                parameter for parameter in part.parameters if parameter.requires_grad
-            ]
-            upper = of_read.to(change.dtype)
-            gradient, *others = torch.autograd.grad(
-                change, [x, *wanted], upper, allow_unused=True
-            )
-            for parameter, more in zip(wanted, others, strict=True):
-                if more is not None:
-                    sums[parameter] = (
-                        sums[parameter] + more if parameter in sums else more
-                    )
-            read, other = x.detach(), read - change.detach()
-            of_read, of_other = of_other + gradient, of_read
-        return (
-            None,
-            of_read + of_other,
-            *(sums.get(parameter) for parameter in ctx.parameters),
-        )

@@ -88,45 +88,22 @@ class ReadsKmers(nn.Module):
             )
         if self._pieces.codes.device != ids.device:
             self._pieces = Pieces(*(part.to(ids.device) for part in self._pieces))
-        read = cpu_words if ids.device.type == "cpu" else gpu_words
-        return read(ids, self._pieces, self.k)
-
-
-def cpu_words(ids: Tensor, pieces: Pieces, k: int) -> TokenWords:
-    """The words of ids (B, L), by NumPy: rows are run one by one, and its operations have less overhead."""
-    codes, lengths, table = (part.numpy() for part in pieces)
-    separated = np.full((len(ids), ids.shape[1] + 1), len(lengths) - 1)
-    separated[:, :-1] = ids.numpy()
-    sizes = lengths[separated.ravel()]
-    letters = codes[separated.ravel()]
-    bases = letters[letters >= 0]
-    text = np.full(len(bases) + k - 1, 4**k, np.int32)
-    text[(k - 1) // 2 :][: len(bases)] = bases
-    numbers = np.zeros_like(bases)
-    for place in range(k):
-        numbers <<= 2
-        numbers += text[place : place + len(bases)]
-    rows = table[np.minimum(numbers, 4**k)]
-    starts = (np.cumsum(sizes, dtype=np.int32) - sizes).reshape(separated.shape)
-    return TokenWords(torch.from_numpy(rows), torch.from_numpy(starts))
-
-
-def gpu_words(ids: Tensor, pieces: Pieces, k: int) -> TokenWords:
-    """The words of ids (B, L), and as many further rows of 0 as make their number known without waiting for a
-    GPU: that of bases, if all tokens were the longest."""
-    codes, lengths, table = pieces
-    flat = nn.functional.pad(ids, (0, 1), value=len(lengths) - 1).flatten()
-    sizes, letters = lengths[flat], codes[flat].flatten()
-    places = torch.where(letters >= 0, (letters >= 0).cumsum(0) - 1, len(letters))
-    before = (k - 1) // 2
-    text = letters.new_full((len(letters) + k,), 4**k)
-    text[before : before + len(letters) + 1].scatter_(0, places, letters)
-    text[before + len(letters) :] = 4**k  # the last place has a −1
-    numbers = torch.zeros_like(letters)
-    for place in range(k):
-        numbers = 4 * numbers + text[place : place + len(letters)]
-    starts = sizes.cumsum(0, dtype=torch.int32) - sizes
-    return TokenWords(table[numbers.clamp_max_(4**k)], starts.view(len(ids), -1))
+        codes, lengths, table = self._pieces
+        flat = nn.functional.pad(ids, (0, 1), value=len(lengths) - 1).flatten()
+        sizes, letters = lengths[flat], codes[flat].flatten()
+        places = torch.where(letters >= 0, (letters >= 0).cumsum(0) - 1, len(letters))
+        before = (self.k - 1) // 2
+        text = letters.new_full((len(letters) + self.k,), 4**self.k)
+        text[before : before + len(letters) + 1].scatter_(0, places, letters)
+        text[before + len(letters) :] = 4**self.k  # the last place has a −1
+        # On a GPU, which would have to wait for the number of bases, rows of 0 follow.
+        count = int(sizes.sum()) if ids.is_cpu else len(letters)
+        numbers = torch.zeros_like(letters[:count])
+        for place in range(self.k):
+            numbers = 4 * numbers + text[place : place + count]
+        starts = sizes.cumsum(0, dtype=torch.int32) - sizes
+        rows = table[numbers.clamp_max_(4**self.k)]
+        return TokenWords(rows, starts.view(len(ids), -1))
 
 
 def attach_tokenizer(network: nn.Module, tokenizer: Tokenizer) -> None:

@@ -1,20 +1,16 @@
 """Attention of a layer: a function of a block pattern or a separate module, and the pairs it connects."""
 
-from collections.abc import Sequence
 from typing import cast
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.config.mechanisms import (
     OF_PATTERNS,
     LayerShape,
-    Mechanism,
     find_mechanism,
 )
 from bigbird_dna.config.network import EncoderConfig
-from bigbird_dna.errors import ModelError
 
 
 def attention_pattern(config: EncoderConfig) -> Pattern:
@@ -40,8 +36,7 @@ def goes_by_pattern(config: EncoderConfig) -> bool:
 def build_mechanism(config: EncoderConfig, layer: int) -> nn.Module | None:
     """The attention module of a layer, with initialized parameters; None for a block pattern.
 
-    `ValueError`: unknown name or options. `ModelError`: see `check_mechanism`, which is called for the first
-    layer unless the network is built without values.
+    `ValueError`: unknown name or options.
     """
     shape = LayerShape(
         config.heads, config.hidden // config.heads, layer, config.causal
@@ -52,74 +47,7 @@ def build_mechanism(config: EncoderConfig, layer: int) -> nn.Module | None:
     if goes_by_pattern(config):
         return None
     named = find_mechanism(config.attention)
-    mechanism = cast(nn.Module, named.make(shape, config.attention_options))
-    if layer == 0 and torch.get_default_device().type != "meta":
-        check_mechanism(mechanism, named, shape)
-    return mechanism
-
-
-def check_mechanism(mechanism: nn.Module, named: Mechanism, shape: LayerShape) -> None:
-    """`ModelError` if a new module does not meet the requirements of `config.mechanisms` for random inputs.
-
-    Neither torch's generator nor the module is changed.
-    """
-
-    def wrong(reason: str) -> ModelError:
-        return ModelError(f"encoder.attention {named.name}: {reason}")
-
-    stored = mechanism.state_dict()
-    for name, value in [*mechanism.named_parameters(), *mechanism.named_buffers()]:
-        if not value.is_floating_point() or name not in stored:
-            raise wrong(
-                f"{name} must be floating-point and persistent: it would be lost in a stored model"
-            )
-    tokens, length, training = 24, 15, mechanism.training
-
-    def call(values: Sequence[Tensor], lengths: Tensor | None) -> Tensor:
-        q, k, v, hidden = values
-        k = q if named.shares_keys else k
-        out: Tensor = mechanism(q, k, v, lengths=lengths, dropout=0.0, hidden=hidden)
-        if out.shape != v.shape or out.dtype != v.dtype:
-            found, wanted = (
-                f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)}"
-                for x in (out, v)
-            )
-            raise wrong(
-                f"the output is {found}; it must be like v, {wanted} (batch, heads, tokens, width)"
-            )
-        if not (out[0].isfinite().all() and out[1, :, :length].isfinite().all()):
-            raise wrong("the output contains NaN or infinite values for random inputs")
-        return out
-
-    def changed(*, rows: int) -> list[Tensor]:
-        """The inputs with other values from `length` on, and everywhere in the first `rows` rows."""
-        kept = (torch.arange(tokens) < length) & (torch.arange(2) >= rows)[:, None]
-        masks = [kept[:, None, :, None]] * 3 + [kept[..., None]]
-        return [
-            torch.where(mask, x, torch.randn_like(x))
-            for mask, x in zip(masks, inputs, strict=True)
-        ]
-
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(0)
-        inputs = [
-            *torch.randn(3, 2, shape.heads, tokens, shape.width),
-            torch.randn(2, tokens, shape.hidden),
-        ]
-        lengths, mechanism = torch.tensor([tokens, length]), mechanism.eval()
-        own, other = (
-            call(x, lengths)[1, :, :length] for x in (inputs, changed(rows=1))
-        )
-        if not torch.allclose(own, other, rtol=1e-3, atol=1e-3):
-            raise wrong(
-                "the output of a row depends on its padding or on other rows; use lengths"
-            )
-        own, later = (call(x, None)[:, :, :length] for x in (inputs, changed(rows=0)))
-        if shape.causal and not torch.allclose(own, later, rtol=1e-3, atol=1e-3):
-            raise wrong(
-                "the output depends on later tokens although encoder.causal is true; hide these tokens"
-            )
-    mechanism.train(training)
+    return cast(nn.Module, named.make(shape, config.attention_options))
 
 
 def has_keys(config: EncoderConfig) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,6 @@ from bigbird_dna.genome.given_sequences import Sequences, read_sequences
 from bigbird_dna.model.embedding import (
     EmbeddingLayer,
     Pool,
-    SequencePool,
     find_layer,
     sequence_vectors,
     token_vectors,
@@ -34,9 +33,6 @@ from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.inference import choose_device, one_at_a_time
 from bigbird_dna.model.settings import ChromatinSettings, Settings, Task
 from bigbird_dna.tokens.interface import Tokenizer
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 METRICS = "metrics.json"
 
@@ -58,14 +54,6 @@ MADE_FOR: dict[Task, str] = {
 Predictor = Callable[[Sequence[str]], npt.NDArray[np.float32]]
 """Maps N windows over A C G T N to probabilities that each depend only on their sequence: (N,) for a promoter
 model; (N, K, T) for a chromatin model, for K central bins of a window and T tracks."""
-
-
-class EmbedOptions(TypedDict, total=False):
-    """Options of `LoadedModel.embed`, for type checkers."""
-
-    layer: EmbeddingLayer | None
-    batch_size: int
-    device: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -131,29 +119,6 @@ class LoadedModel:
             f"{self.name}: this model is for {MADE_FOR[self.task]}; `{method}` needs a {needed} model"
         )
 
-    @overload
-    def embed(
-        self,
-        sequences: "pd.Series[Any]",
-        *,
-        pool: SequencePool = "mean",
-        **options: Unpack[EmbedOptions],
-    ) -> "pd.DataFrame": ...
-
-    @overload
-    def embed(
-        self,
-        sequences: Sequences,
-        *,
-        pool: SequencePool = "mean",
-        **options: Unpack[EmbedOptions],
-    ) -> npt.NDArray[np.float32]: ...
-
-    @overload
-    def embed(
-        self, sequences: Sequences, *, pool: Pool, **options: Unpack[EmbedOptions]
-    ) -> Any: ...
-
     @one_at_a_time
     def embed(
         self,
@@ -176,12 +141,11 @@ class LoadedModel:
             vector of [CLS]. Several: "token", one per token without [CLS] and [SEP], or "base", one per base:
             that of its token. Sequences with too many tokens keep their central tokens, except for "base".
         layer
-            Number of a layer, with 0 for the input of the first; None: the last layer. "mean-of-last-4": the
-            mean of the hidden states of these layers. "all": each of them.
+            Number of a layer, with 0 for the input of the first; None: the last layer. "all": each of them.
         batch_size
             Sequences processed concurrently and independently (see `run_rows`); results do not change.
         device
-            auto, cpu, cuda or mps.
+            auto, cpu or cuda.
 
         Returns
         -------
@@ -193,8 +157,7 @@ class LoadedModel:
         Raises
         ------
         ModelError
-            The model is an ensemble, its layers are reversible and `layer` is not the last, or its tokenizer
-            is for ordinary text.
+            The model is an ensemble, or its tokenizer is for ordinary text.
         UsageError, DataError
             As for `PromoterModel.predict`; unknown `pool`; a layer that the model does not have; too many
             tokens in a sequence for "base".

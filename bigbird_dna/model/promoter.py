@@ -5,13 +5,13 @@ From sequences to predictions, for fine-tuning, evaluation and scoring. Axes: N 
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, Unpack, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from bigbird_dna.errors import UsageError, check_at_least_one, check_fraction
 from bigbird_dna.genome.given_sequences import (
@@ -24,11 +24,9 @@ from bigbird_dna.genome.given_sequences import (
 )
 from bigbird_dna.genome.sequence import fraction_n, reverse_complement
 from bigbird_dna.model.base_positions import (
-    BaseBatch,
     BaseTerms,
     PaddedBases,
     TokenBases,
-    row_groups,
 )
 from bigbird_dna.model.batching import Ids, View, pad, placed_rows, run_rows
 from bigbird_dna.model.ensemble import networks_alone
@@ -49,26 +47,9 @@ from bigbird_dna.model.settings import (
 )
 from bigbird_dna.tokens.interface import Tokenizer
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-EmbeddingsOf = Callable[[npt.NDArray[np.intp], int], Tensor | None]
-"""Maps row numbers, and the number of tokens they are padded to, to what is added to their embeddings."""
 Predictions = npt.NDArray[np.float32]
-B = TypeVar("B", BaseBatch, PaddedBases)
 SUMMED_VALUES = 1 << 24
 """Maximum number of values of embeddings computed at once: 64 MB."""
-
-
-class PromoterOptions(TypedDict, total=False):
-    """Options of `LoadedPromoterModel.predict`, for type checkers."""
-
-    tss_offset: int | None
-    pad: bool
-    max_n: float
-    calibrated: bool
-    batch_size: int
-    device: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -204,16 +185,6 @@ class LoadedPromoterModel(LoadedClassifier):
         """Number of bp of a window before its TSS, and from it on."""
         return self.settings.upstream, self.settings.downstream
 
-    @overload
-    def predict(
-        self, sequences: "pd.Series[Any]", **options: Unpack[PromoterOptions]
-    ) -> "pd.Series[float]": ...
-
-    @overload
-    def predict(
-        self, sequences: Sequences, **options: Unpack[PromoterOptions]
-    ) -> Predictions: ...
-
     def predict(
         self,
         sequences: Sequences,
@@ -249,7 +220,7 @@ class LoadedPromoterModel(LoadedClassifier):
         batch_size
             Windows processed concurrently and independently (see `run_rows`); it does not affect the results.
         device
-            auto, cpu, cuda or mps.
+            auto, cpu or cuda.
 
         Returns
         -------
@@ -313,10 +284,7 @@ class LoadedPromoterModel(LoadedClassifier):
         **options: Any,
     ) -> Predictions:
         """Predictions (N,) as by `predict`, see `window_predictions`; no window is checked or omitted."""
-        known = None if logits is None else logits.swapaxes(0, 1)
-        found = self._each_view(windows, self.views, self.finish, known, **options)
-        found = found[..., 0]
-        return np.asarray(found.mean(0, dtype=np.float64), np.float32)
+        return self.window_predictions(windows, logits, **options)[:, 0]
 
 
 @dataclass(frozen=True, repr=False)
@@ -458,12 +426,12 @@ def added_logits(
     with cpu_threads(1), torch.inference_mode():
         for first, last in _groups(network, rows):
             ids = sent(pad(rows.ids[first:last], pad_id)[0], device)
-            bases = (
-                None
-                if rows.bases is None
-                else _sent(rows.bases.joined(first, last), device)
-            )
-            if (added := network.ensemble.added(ids, bases=bases)) is not None:
+            bases = None
+            if rows.bases is not None:
+                numbers = np.arange(first, last)
+                bases = _sent(rows.bases.padded(numbers, ids.shape[1]), device).batch()
+            added = network.ensemble.added(ids, bases=bases)
+            if added is not None:
                 found.append(added)
     return torch.cat(found) if found else None
 
@@ -477,33 +445,33 @@ def row_logits(
 ) -> Predictions:
     """Logits (N, T) of a classifier, without the regressions of an ensemble."""
     assert isinstance(network, Classifier)
-    bases, positions = rows.bases, network.base_positions
+    positions = network.base_positions
     groups: Iterable[tuple[int, int]] = [(0, len(rows.ids))]
-    # On a CPU, the embeddings of bases are computed for many rows at once: row by row takes ten times as long.
-    # Each depends only on its own row.
-    in_groups = bases is not None and positions is not None and device.type == "cpu"
-    if in_groups:
+    if positions is not None:
         groups = _groups(network, rows)
     parts = [np.empty((0, network.outputs), np.float32)]
     for first, last in groups:
-        added_to: EmbeddingsOf | None = None
-        if bases is not None and positions is not None:
-            if in_groups:
-                # Further threads would spin while waiting for work.
-                with cpu_threads(1), torch.inference_mode():
-                    embeddings = positions(bases.joined(first, last))
-                begins = bases.row_tokens[first : last + 1] - bases.row_tokens[first]
-                added_to = partial(_embeddings_of_rows, embeddings, begins)
-            else:
-                added_to = partial(_embeddings_on_device, positions, bases, device)
+        embeddings: Tensor | None = None
+        if rows.bases is not None and positions is not None:
+            # For many rows at once: row by row takes ten times as long. Each depends only on its own row, and
+            # further threads would spin while waiting for work.
+            numbers = np.arange(first, last)
+            longest = max(map(len, rows.ids[first:last]))
+            with cpu_threads(1), torch.inference_mode():
+                bases = _sent(rows.bases.padded(numbers, longest), device)
+                embeddings = positions(bases.batch())
 
         def run(
             ids: Tensor,
             lengths: Tensor,
             chosen: npt.NDArray[np.intp],
-            added_to: EmbeddingsOf | None = added_to,
+            embeddings: Tensor | None = embeddings,
         ) -> Tensor:
-            added = None if added_to is None else added_to(chosen, ids.shape[1])
+            added = None
+            if embeddings is not None:
+                added = embeddings[sent(torch.from_numpy(chosen), device)]
+                # Padded, or cropped, to the tokens of this call.
+                added = F.pad(added, (0, 0, 0, ids.shape[1] - added.shape[1]))
             logits: Tensor = network(ids, lengths, bases=BaseTerms(added))
             return logits.float()
 
@@ -521,38 +489,13 @@ def row_logits(
     return np.concatenate(parts)
 
 
-def _embeddings_on_device(
-    positions: nn.Module,
-    bases: TokenBases,
-    device: torch.device,
-    chosen: npt.NDArray[np.intp],
-    tokens: int,
-) -> Tensor:
-    """The embeddings of rows that are padded to a number of tokens."""
-    padded = _sent(bases.padded(chosen, tokens), device)
-    embeddings: Tensor = positions(padded.batch())
-    return embeddings
-
-
-def _groups(network: nn.Module, rows: PromoterRows) -> Iterator[tuple[int, int]]:
+def _groups(network: Classifier, rows: PromoterRows) -> Iterator[tuple[int, int]]:
     """Row ranges whose tokens have embeddings of at most `SUMMED_VALUES` values."""
-    assert isinstance(network, Classifier)
-    return row_groups(
-        np.cumsum([0, *map(len, rows.ids)]),
-        SUMMED_VALUES // network.encoder.config.hidden,
-    )
+    values = max(map(len, rows.ids), default=1) * network.encoder.config.hidden
+    step = max(1, SUMMED_VALUES // values)
+    for first in range(0, len(rows.ids), step):
+        yield first, min(first + step, len(rows.ids))
 
 
-def _sent(bases: B, device: torch.device) -> B:
-    return type(bases)(*(sent(part, device) for part in bases))
-
-
-def _embeddings_of_rows(
-    embeddings: Tensor,
-    begins: npt.NDArray[np.intp],
-    chosen: npt.NDArray[np.intp],
-    tokens: int,
-) -> Tensor:
-    """The embeddings of rows of the same length, which begin at the given tokens."""
-    places = begins[chosen][:, None] + np.arange(tokens)
-    return embeddings[torch.from_numpy(places)]
+def _sent(bases: PaddedBases, device: torch.device) -> PaddedBases:
+    return PaddedBases(*(sent(part, device) for part in bases))

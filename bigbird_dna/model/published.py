@@ -5,12 +5,12 @@ A model is either bundled, as a directory in `models/` next to the list, or an a
 """
 
 from functools import cache
-from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+import bigbird_dna.resources
 from bigbird_dna.config.safe_yaml import (
     check_addresses,
     check_entry,
@@ -18,32 +18,13 @@ from bigbird_dna.config.safe_yaml import (
     shown,
 )
 from bigbird_dna.config.section import Section
-from bigbird_dna.errors import ConfigError, ModelError, UsageError, meant, one_of
-from bigbird_dna.model.catalog import FOLDER, is_name
+from bigbird_dna.errors import ModelError, UsageError, meant, one_of
+from bigbird_dna.model.catalog import FOLDER
 from bigbird_dna.model.settings import Task
 
-NAME_RULE = "a name must begin with a letter or digit and contain at most 48 letters, digits, '.', '_' and '-'"
-
-
-def _line(text: str) -> str:
-    if not text.strip() or not text.isprintable():
-        raise ValueError("must be a single line of text")
-    return text
-
-
-def _where(value: Any) -> Any:
-    if isinstance(value, str):
-        if not is_name(value):
-            raise ValueError(NAME_RULE)
-        return value
-    if not (
-        isinstance(value, list | tuple) and all(isinstance(url, str) for url in value)
-    ):
-        raise ValueError("must be a directory name or a list of URLs")
-    return check_addresses(tuple(value))
-
-
-Line = Annotated[str, AfterValidator(_line)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,47}$")]
+Addresses = Annotated[tuple[str, ...], AfterValidator(check_addresses)]
+Line = Annotated[str, Field(pattern=r"^[^\t\r\n]+$")]
 
 
 class PublishedModel(Section):
@@ -52,11 +33,8 @@ class PublishedModel(Section):
     description: Line
     task: Task
     license: Line
-    # A directory in `models/`, or URLs of the archive.
-    where: Annotated[str | tuple[str, ...], BeforeValidator(_where)]
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = (
-        None  # of the archive
-    )
+    where: Name | Addresses  # a directory in `models/`, or addresses of the archive
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
 
     @model_validator(mode="after")
     def _check_archive(self) -> Self:
@@ -71,20 +49,14 @@ class PublishedModel(Section):
 
 
 class Published:
-    """A list of published models."""
+    """A list of published models; `ConfigError` if the file is unreadable or an entry is invalid."""
 
     def __init__(self, path: Path) -> None:
-        """Read the list.
-
-        `ConfigError`: the file is unreadable, or a field of an entry is missing, unknown or invalid.
-        """
         self.path = Path(path)
-        self.models: dict[str, PublishedModel] = {}
-        for name, entry in read_values(self.path).items():
-            where = f"{path}: model {shown(name)}"
-            if not is_name(name):
-                raise ConfigError(f"{where}: {NAME_RULE}")
-            self.models[name] = check_entry(PublishedModel, entry, where)
+        self.models = {
+            name: check_entry(PublishedModel, entry, f"{path}: model {shown(name)}")
+            for name, entry in read_values(self.path).items()
+        }
 
     def __getitem__(self, name: str) -> PublishedModel:
         """The entry of a name; `UsageError` lists the available names."""
@@ -112,8 +84,7 @@ class Published:
 @cache
 def load_published() -> Published:
     """The list included in the package."""
-    with as_file(files("bigbird_dna.resources").joinpath("models.yaml")) as path:
-        return Published(path)
+    return Published(Path(bigbird_dna.resources.__file__).parent / "models.yaml")
 
 
 def missing_model(path: Path) -> ModelError:

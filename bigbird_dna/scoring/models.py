@@ -84,12 +84,7 @@ class ChromatinModel(chromatin.LoadedChromatinModel, Model):
         return table.astype(dict.fromkeys(names, np.float32))
 
 
-def load(
-    path: Path | str,
-    *,
-    positions: int | None = None,
-    extend: directory.Extension = "tile",
-) -> Model:
+def load(path: Path | str) -> Model:
     """Load a model directory as `PromoterModel`, `SequenceModel`, `ChromatinModel`, or else as `Model`.
 
     The model is in evaluation mode, on the CPU. No code from the directory is executed.
@@ -98,24 +93,19 @@ def load(
     ----------
     path
         Directory of a model, or the name of a bundled one, if no directory has that name.
-    positions
-        Longest input in tokens, to extend that of the model; None: as saved.
-    extend
-        "tile" or "interpolate" for learned positions, "interpolate" for rotary positions.
 
     Raises
     ------
     ModelError
         `path` is not a model directory, or one of its files is missing, damaged or changed since it was
-        saved (the message names it); `path` names a published model that must be fetched first; or the
-        positions cannot be extended as requested.
+        saved (the message names it); or `path` names a published model that must be fetched first.
 
     Examples
     --------
     >>> model = bigbird_dna.load("results/demo/models/promoter-genomic")
     >>> model.predict("ACGT" * 100)
     """
-    return directory.load(path, positions=positions, extend=extend, classes=CLASSES)  # type: ignore[return-value]
+    return directory.load(path, classes=CLASSES)  # type: ignore[return-value]
 
 
 CLASSES: dict[str, type[model.LoadedModel]] = {

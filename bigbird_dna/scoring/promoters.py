@@ -132,7 +132,7 @@ def score_promoters(
         support it, else float32. The scores of variants, calls and embeddings are then float32 on all
         devices, since rounding would be large compared with their differences.
     batch_size, device, threads
-        Windows per batch; auto, cpu, cuda or mps; CPU threads. These affect speed and memory only.
+        Windows per batch; auto, cpu or cuda; CPU threads. These affect speed and memory only.
 
     Raises
     ------

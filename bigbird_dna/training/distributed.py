@@ -51,8 +51,6 @@ def chosen_precision(device: torch.device, precision: Precision) -> Precision:
         return precision
     if device.type == "cuda":
         native = has_bfloat16(device)
-    elif device.type == "mps":
-        native = False  # not all Apple GPUs and systems support it
     else:
         # Older releases lack this function; float32 is then the safe choice.
         capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()

@@ -68,10 +68,8 @@ class Initialization(NamedTuple):
                 f"{self.path}: the weights have changed since the training started"
             )
         pretrained = model.one_encoder()
-        if self.settings.extend_positions is not None:
-            extend_positions(
-                pretrained, self.config.max_length, self.settings.extend_positions
-            )
+        if self.settings.extend_positions:
+            extend_positions(pretrained, self.config.max_length)
         weights = pretrained.state_dict()
         if encoder.config.kmers and not pretrained.config.kmers:
             # These start at zero: without training, the encoder computes what the pretrained one does.
@@ -192,24 +190,14 @@ class FinetuningTask(ModelTask[M]):
             raise ConfigError(
                 f"{start.path}: the encoder differs from the configuration's"
             )
-        trained, positions, extend = (
-            start.config.max_length,
-            encoder.max_length,
-            settings.extend_positions,
-        )
+        trained, positions = start.config.max_length, encoder.max_length
         if trained != positions:
-            if extend is None or trained > positions:
+            if not settings.extend_positions or trained > positions:
                 raise ConfigError(
                     f"{start.path}: the encoder has {trained} positions, encoder.max_length is {positions}; "
                     f"positions can only be increased, with {section}.extend_positions"
                 )
-            extended = start.one_encoder()
-            extend_positions(extended, positions, extend)
-            log(f"{start.path}: {trained} positions extended to {positions} ({extend})")
-            changed = extended.config.model_dump(
-                include={"rotary_base", "rotary_scale"}
-            )
-            encoder = encoder.model_copy(update=changed)
+            log(f"{start.path}: {trained} positions extended to {positions}")
         return Initialization(encoder, reader, settings, start.path, start.sha256)
 
     def adapt(self, network: nn.Module) -> Adaptation | None:

@@ -194,7 +194,8 @@ def chosen_kernels(
 
     def log_choice(choice: Choice) -> None:
         if (
-            choice.gave_way
+            choice.route == "blocked"
+            and choice.reason != "requested"
             and world.device.type in STRICT
             and not config.allow_slow_attention
         ):

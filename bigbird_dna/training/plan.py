@@ -308,7 +308,7 @@ def operations_per_token(
     inner = encoder.intermediate or 4 * width
     gated = 3 if encoder.feed_forward == "gated" else 2
     after_attention = width**2 + gated * width * inner
-    needed = 1.0 if predicted is None or encoder.reversible else predicted
+    needed = 1.0 if predicted is None else predicted
     weights = layers * (3 * width**2 + after_attention) - (1 - needed) * after_attention
 
     # Mean number of keys of a query; global queries attend to all.

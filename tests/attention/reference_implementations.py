@@ -88,6 +88,26 @@ def masked_softmax(scores: Tensor, seen: Tensor) -> Tensor:
     return scores.masked_fill(~seen, -torch.inf).softmax(-1)
 
 
+def effective_matrix(attend: Callable[..., Tensor], q: Tensor, k: Tensor) -> Tensor:
+    """The matrix A with out = A v, (B, H, L, K) twice → (B, H, L, L), for an attention that is linear in v."""
+    tokens, width = q.shape[2:]
+    columns = []
+    for start in range(0, tokens, width):
+        v = torch.zeros_like(q)
+        count = min(width, tokens - start)
+        column = torch.arange(count)
+        v[:, :, start + column, column] = 1
+        columns.append(attend(q, k, v)[..., :count])
+    return torch.cat(columns, -1)
+
+
+def longformer_matrix(module: Any, q: Tensor, k: Tensor, hidden: Tensor) -> Tensor:
+    """The effective matrix (B, H, L, L); rows of global tokens refer to their separate values."""
+    local = effective_matrix(partial(module, hidden=hidden), q, k)
+    first = module.global_weights(hidden.to(q.dtype), None)
+    return torch.cat([first, local[:, :, first.shape[2] :]], 2)
+
+
 def cluster_numbers(module: Any, q: Tensor, k: Tensor) -> list[list[int]]:
     """The cluster of each token, by head; q and k (H, L, K)."""
     there = torch.ones(1, 1, q.shape[1], dtype=torch.bool)
@@ -127,7 +147,6 @@ GRAPHS: dict[str, Callable[[Options, int, int], bool]] = {
         or i % of["columns"] == j % of["columns"]
     ),
     "logsparse": _logsparse,
-    "logsparse_powers": lambda of, i, j: abs(i - j) & (abs(i - j) - 1) == 0,
     "longformer": _longformer,
 }
 

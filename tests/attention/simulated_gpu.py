@@ -46,7 +46,6 @@ class Case(NamedTuple):
 
     pattern: dict[str, Any]
     lengths: tuple[int, ...]
-    parts: bool = False
     heads: int = 1
     width: int = 16
     dtype: str = "float32"
@@ -313,10 +312,9 @@ def main(case: Case) -> dict[str, Any]:
     import torch
     from torch.utils._pytree import tree_map
 
-    from bigbird_dna.attention import flex_kernel
+    from bigbird_dna.attention import flex
     from bigbird_dna.attention.call import Call, dense_attention
     from bigbird_dna.attention.pattern import Pattern
-    from bigbird_dna.attention.tiles import make_parts, make_tiles
 
     pattern, dtype = Pattern(**case.pattern), getattr(torch, case.dtype)
     shape = (len(case.lengths), case.heads, max(case.lengths), case.width)
@@ -325,22 +323,15 @@ def main(case: Case) -> dict[str, Any]:
     call = Call(q, k, v, pattern, tuple(case.lengths), 1)
     for row, end in enumerate(case.lengths):
         upper[row, :, end:] = 0
-    lists = (make_parts if case.parts else make_tiles)(
-        call, pattern.block_size, case.gradients
-    )
-    if case.parts:  # full attention has no kernel of ours
-        upper[:, :, lists.full_queries] = 0
+    lists = flex.make_tiles(call, pattern.block_size, case.gradients)
     ends = torch.tensor(case.lengths, dtype=torch.int32)
-    build = flex_kernel.kernel_build(pattern.block_size, case.width, dtype, 163 << 10)
-    attend = flex_kernel.attend_in_parts if case.parts else flex_kernel.attend_at_once
+    build = flex.kernel_build(pattern.block_size, case.width, dtype, 163 << 10)
     with simulated(case) as simulation:
         leaves = [
             simulation.on_gpu(x).requires_grad_(case.gradients) for x in (q, k, v)
         ]
         given = (tree_map(simulation.on_gpu, lists), simulation.on_gpu(ends))
-        out = flex_kernel.compiled_attention(attend, False)(
-            *leaves, *given, build, pattern.causal
-        )
+        out = flex.compiled_attention(False)(*leaves, *given, build, pattern.causal)
         results = [out]
         if case.gradients:
             results += torch.autograd.grad(out, leaves, simulation.on_gpu(upper))

@@ -28,7 +28,7 @@ from bigbird_dna.config.section import Section
 from bigbird_dna.errors import ConfigError, ModelError
 from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.mechanism import attention_pattern, build_mechanism
+from bigbird_dna.model.mechanism import attention_pattern
 from bigbird_dna.model.settings import PromoterSettings
 from tests.attention.reference_implementations import masked_softmax, quick
 from tests.cli.command import invoke
@@ -329,50 +329,6 @@ def test_queries_may_be_the_keys_and_the_layers_input_is_given(
     with torch.inference_mode():
         encoder.eval()(ids)
     assert "pass" not in seen
-
-
-WRONG = {
-    "(2, 24, 2, 8)": lambda v, lengths: v.transpose(1, 2),
-    "float64": lambda v, lengths: v.double(),
-    "NaN": lambda v, lengths: v * float("nan"),
-    "padding": lambda v, lengths: v - v.mean(2, keepdim=True),
-    "other rows": lambda v, lengths: v - v.mean(0, keepdim=True),
-    "later tokens": lambda v, lengths: v.flip(2) if lengths is None else v,
-    "buffer": lambda v, lengths: v,
-}
-
-
-@pytest.mark.parametrize("said", WRONG)
-def test_a_mechanism_that_breaks_the_requirements_is_named(
-    said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Wrong(nn.Module):
-        def __init__(self, shape: LayerShape, options: Section) -> None:
-            super().__init__()
-            if said == "buffer":
-                self.register_buffer("buffer", torch.zeros(1), persistent=False)
-
-        def forward(
-            self,
-            q: Tensor,
-            k: Tensor,
-            v: Tensor,
-            *,
-            lengths: Tensor | None,
-            **rest: object,
-        ) -> Tensor:
-            return WRONG[said](v, lengths)
-
-    wrong = Mechanism("wrong", Section, Wrong, cost="L")
-    monkeypatch.setattr(
-        "bigbird_dna.config.mechanisms.known_mechanisms", lambda: {"wrong": wrong}
-    )
-    before = torch.get_rng_state()
-    with fails(ModelError, "wrong", said):
-        build_mechanism(
-            SMALL.model_copy(update={"attention": "wrong", "causal": True}), 0
-        )
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 # Encoders and models

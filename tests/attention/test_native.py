@@ -233,43 +233,6 @@ def test_an_empty_batch_and_turns_of_inference_and_training() -> None:
     assert torch.equal(results(native_attention, made, SMALL, (300,))[0], inferred)
 
 
-@pytest.mark.usefixtures("kernel")
-def test_operators_are_registered_correctly() -> None:
-    q, k, v, upper = inputs(2, 2, 100, 8)
-    rest = ([100, 99], SMALL.as_numbers(), 0)
-    checks = "test_schema", "test_autograd_registration", "test_faketensor"
-    torch.library.opcheck(native.forward_op, (q, k, v, *rest), test_utils=checks)
-    q, k, v = q.detach(), k.detach(), v.detach()
-    out, lse = native.forward_op(q, k, v, *rest)
-    arguments = (upper, q, k, v, out, lse, *rest)
-    torch.library.opcheck(native.backward_op, arguments, test_utils=checks)
-
-
-@pytest.mark.usefixtures("kernel")
-def test_traces_as_one_graph() -> None:
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        call = Call(q, k, v, SMALL, (150, 149), 1)
-        return native_attention(call) * 2 if native.unavailable(call) is None else q
-
-    made = inputs(2, 2, 150, 8)
-    compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
-    found = (
-        results(lambda call, f=f: f(*call[:3]), made, SMALL, ())
-        for f in (attend, compiled)
-    )
-    for a, b in zip(*found, strict=True):
-        assert torch.equal(a, b)
-
-    class Module(torch.nn.Module):
-        forward = staticmethod(attend)
-
-    program = torch.export.export(Module(), tuple(x.detach() for x in made[:3]))
-    assert "bigbird_dna.native_forward" in str(program.graph)
-    assert torch.equal(
-        program.module()(*(x.detach() for x in made[:3])), attend(*made[:3])
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("size", [16, 32, 64])
@@ -357,14 +320,11 @@ def test_a_library_that_is_wrong_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     kernel, _ = native.load_kernel()
     assert kernel is not None
     native.check_library(kernel.library)
-    wrong = {
-        "dense_attention": lambda call: dense_attention(call) / 2,
-        "gelu": lambda x, approximate: x.clone(),
-    }
-    for name, replacement in wrong.items():
-        with monkeypatch.context() as patch, fails(BuildError):
-            patch.setattr(native, name, replacement)
-            native.check_library(kernel.library)
+    monkeypatch.setattr(
+        native, "dense_attention", lambda call: dense_attention(call) / 2
+    )
+    with fails(BuildError):
+        native.check_library(kernel.library)
 
 
 # ---- the cache, with a small source --------------------------------------------------------------------

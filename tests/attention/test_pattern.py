@@ -1,22 +1,16 @@
 """The pattern's docstrings, read literally and compared with the vectorized tables."""
 
 import time
-from functools import partial
 from math import ceil
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.attention.call import effective_matrix
-from bigbird_dna.attention.pattern import GLOBAL, RANDOM, WINDOW, Pattern
-from bigbird_dna.config.mechanisms import find_mechanism, known_mechanisms
-from bigbird_dna.model.mechanism import build_mechanism
+from bigbird_dna.attention.pattern import Pattern
 from tests.attention.reference_implementations import patterns
 from tests.golden.messages import fails
-from tests.toys import small_encoder
 
 PATTERNS = patterns(st.sampled_from([1, 2, 3, 8]), ("plain",))
 
@@ -155,14 +149,6 @@ def test_long_sequences_are_quick() -> None:
     assert time.process_time() - start < 1
 
 
-def test_kinds_tell_why_a_block_is_seen() -> None:
-    kinds = Pattern(block_size=1).kinds(16, heads=2)
-    assert (kinds[:, 0] == GLOBAL).all() and (kinds[:, :, 15] == GLOBAL).all()
-    assert kinds[0, 5, 4:7].tolist() == [WINDOW] * 3
-    assert ((kinds == RANDOM).sum(axis=2)[:, 1:15] == 3).all()
-    np.testing.assert_array_equal(kinds > 0, Pattern(block_size=1).mask(16, heads=2))
-
-
 @pytest.mark.parametrize(
     "values",
     [
@@ -203,13 +189,13 @@ def test_causal_rows_depend_on_nothing_that_follows(
     blocks = np.arange(20)
     window = (blocks[:, None] - blocks >= 0) & (blocks[:, None] - blocks <= w // 2)
     globals_ = (blocks[:, None] >= blocks) & (blocks < g)
-    kinds = pattern.kinds(20, heads=2, layer=1)
-    for head in kinds:
-        np.testing.assert_array_equal((head == GLOBAL), globals_)
-        np.testing.assert_array_equal((head == WINDOW), window & ~globals_)
-        random = (head == RANDOM).sum(axis=1)
+    fixed = window | globals_
+    seen = pattern.block_mask(20, heads=2, layer=1)
+    for head in seen:
+        assert head[fixed].all()
+        random = (head & ~fixed).sum(axis=1)
         np.testing.assert_array_equal(
-            random, np.minimum(r, blocks + 1 - (window | globals_).sum(axis=1))
+            random, np.minimum(r, blocks + 1 - fixed.sum(axis=1))
         )
 
 
@@ -237,44 +223,4 @@ def test_huggingface_counts_the_first_block_once_more_for_each_random_one() -> N
     np.testing.assert_array_equal(counts, expected)
 
 
-@pytest.mark.parametrize(
-    "variant", [{"causal": True}, {"num_global_tokens": 3}, {"huggingface": True}]
-)
-def test_a_pattern_survives_the_way_through_integers(variant: dict[str, int]) -> None:
-    pattern = Pattern(16, 2, 3, 1, seed=5, **variant)
-    assert Pattern.from_numbers(pattern.as_numbers()) == pattern
-
-
 # Weights
-
-
-@pytest.mark.parametrize("name", known_mechanisms())
-def test_rows_of_every_mechanism_s_weights_sum_to_one(name: str) -> None:
-    """Each layer has its own, which are always the same."""
-    encoder = small_encoder(8, layers=2, attention=name)
-
-    def weights(layer: int) -> np.ndarray:
-        torch.manual_seed(layer)
-        mechanism = build_mechanism(encoder, layer)
-        assert mechanism is not None
-        mechanism.eval()
-        heads, width = encoder.heads, encoder.hidden // encoder.heads
-        q, k = torch.randn(2, 1, heads, 40, width)
-        hidden = torch.randn(1, 40, encoder.hidden)
-        if find_mechanism(name).shares_keys:
-            k = q
-        with torch.no_grad():
-            own = getattr(mechanism, "matrix", None)
-            matrix = (
-                effective_matrix(
-                    partial(mechanism, lengths=None, dropout=0.0, hidden=hidden), q, k
-                )
-                if own is None
-                else own(q, k, hidden)
-            )
-        return matrix[0].numpy()
-
-    first, again, other = (weights(layer) for layer in (0, 0, 1))
-    assert first.shape == (2, 40, 40) and (first >= 0).all()
-    np.testing.assert_allclose(first.sum(-1), 1, atol=1e-5)
-    assert np.array_equal(first, again) and not np.array_equal(first, other)

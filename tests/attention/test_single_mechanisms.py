@@ -39,7 +39,7 @@ def test_chunks_hold_every_token_once_and_a_prefix_has_the_same(
 ) -> None:
     clusters = torch.tensor(numbers + [0] * padding)[None, None]
     there = torch.arange(clusters.shape[2])[None, None] < len(numbers)
-    chunks = make_chunks(clusters, there, 5, size)
+    chunks = make_chunks(clusters, there, 5, size, causal=True)
     slots = chunks.slots[0, 0, : len(numbers), 0].tolist()
     assert len(set(slots)) == len(numbers) and max(slots) < chunks.total * size
     placed = list(
@@ -52,7 +52,7 @@ def test_chunks_hold_every_token_once_and_a_prefix_has_the_same(
         ) == place < size
     half = len(numbers) // 2
     if half:
-        short = make_chunks(clusters[..., :half], there[..., :half], 5, size)
+        short = make_chunks(clusters[..., :half], there[..., :half], 5, size, True)
         assert torch.equal(short.number[0, 0], chunks.number[0, 0, :half])
         assert torch.equal(short.place[0, 0], chunks.place[0, 0, :half])
 

@@ -308,7 +308,7 @@ def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(
 ) -> None:
     words: tuple[object, ...] = ("--pretrained", pretrained)
     words += (*sets("promoters.training.steps=1"),)
-    for positions, method in ((160, "null"), (100, "tile")):
+    for positions, method in ((160, "false"), (100, "true")):
         extended = f"promoters.model.extend_positions={method}"
         keys = sets(
             f"encoder.max_length={positions}",
@@ -317,7 +317,7 @@ def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(
         )
         with fails(ConfigError, positions):
             finetune(tiny_config, tmp_path / "model", *words, *keys)
-    keys = sets("encoder.max_length=160", "promoters.model.extend_positions=tile")
+    keys = sets("encoder.max_length=160", "promoters.model.extend_positions=true")
     finetune(tiny_config, tmp_path / "model", *words, *keys)
     model = load(tmp_path / "model")
     table = model.network.state_dict()["encoder.embeddings.position.weight"]
@@ -325,13 +325,13 @@ def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(
     assert model.config.max_length == len(table) == 160
     # One step of fine-tuning moves what it used; a window has fewer tokens than the copy's first row.
     torch.testing.assert_close(table[128:], before[:32], atol=2e-3, rtol=0)
-    # A rotary one by its scale.
+    # A rotary one has no table.
     rotary = "encoder.position_encoding=rotary"
     start = pretrain(tiny_config, tmp_path / "home", "pretraining.steps=1", rotary)
     keys = sets("promoters.training.steps=1", "encoder.max_length=256", rotary)
-    keys += sets("promoters.model.extend_positions=interpolate")
+    keys += sets("promoters.model.extend_positions=true")
     finetune(tiny_config, tmp_path / "rotary", "--pretrained", start, *keys)
-    assert load(tmp_path / "rotary").config.rotary_scale == 2.0
+    assert load(tmp_path / "rotary").config.max_length == 256
 
 
 def test_a_pretrained_encoder_reads_k_mers_as_well(

@@ -284,7 +284,6 @@ def test_what_is_not_supported_is_named(
         import_huggingface(path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     for wrong in (
-        {"norm": "pre", "reversible": True},
         {"local_window": 4, "attention": "bigbird"},
         {"norm": "pre", "causal": True},
     ):

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.model.base_positions import BaseOffsets, BasePositions, row_groups
+from bigbird_dna.model.base_positions import BaseOffsets, BasePositions
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.directory import (
     build_network,
@@ -87,19 +87,6 @@ def test_a_token_gets_the_sum_over_its_bases(
     for vectors, wanted in zip(positions(padded.batch()), expected, strict=True):
         torch.testing.assert_close(vectors[: len(wanted)], wanted, atol=1e-5, rtol=1e-5)
         assert not vectors[len(wanted) :].any()
-    # Without padding and in groups, as on a CPU.
-    groups = list(row_groups(bases.row_tokens, tokens=60))
-    assert [number for group in groups for number in range(*group)] == list(
-        range(len(windows))
-    )
-    with torch.inference_mode():
-        joined = torch.cat([positions(bases.joined(*group)) for group in groups])
-        alone = [
-            positions(bases.joined(number, number + 1))
-            for number in range(len(windows))
-        ]
-        torch.testing.assert_close(joined, torch.cat(expected), atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(joined, torch.cat(alone), atol=1e-6, rtol=0)
 
 
 @given(WINDOWS, st.integers(0, 30), st.integers(0, 20))

@@ -2,24 +2,20 @@
 
 from collections.abc import Callable
 from itertools import accumulate
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
-from bigbird_dna.attention import call, choose_route
-from bigbird_dna.attention.call import token_owners
+from bigbird_dna.attention.backends import choose_route
+from bigbird_dna.attention.call import Call, token_owners
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.config.reading import parse_config
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import PretrainingNetwork
-from bigbird_dna.model.input_embeddings import rotation
 from bigbird_dna.model.kernels import INNER_ELEMENTS
 from tests.golden.messages import fails
 from tests.toys import small_encoder
@@ -41,7 +37,6 @@ def rows(*lengths: int) -> tuple[torch.Tensor, torch.Tensor]:
 PARTS: list[dict[str, object]] = [
     {},
     {"position_encoding": "rotary"},
-    {"reversible": True},
     {"block_size": 8, "num_global_tokens": 5},
     {
         "block_size": 8,
@@ -120,10 +115,6 @@ REFUSED: list[dict[str, object]] = [
         {"position_encoding": "rotary", **THEIRS},
     ),
     {"head_init": "neighbors"},
-    *(
-        {"reversible": True, "gradient_checkpointing": True},
-        {"reversible": True, **THEIRS},
-    ),
     *(
         {"causal": True, "attention": "reformer"},
         {"causal": True, "num_global_tokens": 2},
@@ -366,64 +357,9 @@ def test_a_sequence_is_divided_evenly_among_its_globals() -> None:
     ]
 
 
-class NoFloat64(TorchDispatchMode):
-    """Fails at a 64-bit float on the device "meta", which stands for one without them."""
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for one in tree_leaves(out):
-            wide = (
-                isinstance(one, torch.Tensor)
-                and one.is_meta
-                and one.dtype == torch.float64
-            )
-            assert not wide, f"{func} gives float64"
-        return out
-
-
-def test_float64_is_noticed() -> None:
-    with pytest.raises(AssertionError), NoFloat64():
-        Encoder(SMALL.model_copy(update={"position_encoding": "rotary"})).to("meta")(
-            rows(61)[0].to("meta")
-        )
-
-
-@pytest.mark.parametrize(
-    "changes", [part for part in PARTS if "reversible" not in part], ids=str
-)
-def test_no_float64_reaches_a_device_without_it(
-    changes: dict[str, object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Attention there is `blocked` or torch's own; gradients as well."""
-    monkeypatch.setattr(call, "NO_FLOAT64", ("meta",))
-    monkeypatch.setattr(
-        torch, "is_autocast_enabled", lambda device: False
-    )  # "meta" has no autocast
-    encoder = Encoder(SMALL.model_copy(update=changes)).to("meta")
-    ids, lengths = rows(61, 90, 33)
-    with NoFloat64():
-        encoder(ids.to("meta"), lengths).sum().backward()
-
-
-def test_angles_computed_elsewhere_are_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    angles = rotation(5000, 8, 10_000.0, 2.0, torch.device("cpu"))
-    monkeypatch.setattr(call, "NO_FLOAT64", ("cpu", "meta"))
-    for one, other in zip(
-        rotation(5000, 8, 10_000.0, 2.0, torch.device("cpu")), angles, strict=True
-    ):
-        assert torch.equal(one, other)
-    assert all(
-        one.is_meta for one in rotation(50, 8, 10_000.0, 2.0, torch.device("meta"))
-    )
-
-
 @pytest.mark.parametrize(
     "pattern", [Pattern(8), Pattern(8, causal=True)], ids=["plain", "causal"]
 )
 def test_long_sequences_on_other_devices_use_blocked(pattern: Pattern) -> None:
     q = torch.empty(1, 2, 4096, 16, device="meta")
-    assert choose_route(q, pattern, 4096, gradients=True).route == "blocked"
+    assert choose_route(Call(q, q, q, pattern, (4096,))).route == "blocked"

@@ -1,6 +1,5 @@
 """What is made ready while a GPU computes, and in which precision rows are computed."""
 
-import io
 import shutil
 import threading
 from collections.abc import Iterator
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._dynamo.testing import CompileCounterWithBackend
 
 from bigbird_dna.attention import native
 from bigbird_dna.config.network import EncoderConfig
@@ -244,7 +242,6 @@ def test_precisions_that_cannot_be_had_are_refused() -> None:
     ("kind", "native", "usual"),
     [
         ("cpu", True, "float32"),
-        ("mps", True, "float32"),
         ("cuda", True, "bfloat16"),
         ("cuda", False, "float32"),
     ],
@@ -382,7 +379,6 @@ def test_what_compiled_layers_leave_to_the_others(
     for changes in (
         {"activation": "relu"},
         {"attention": "combiner_fixed"},
-        {"reversible": True},
         {"num_global_tokens": 2},
         {"relative_max_distance": 3},
         {"hidden": 24, "heads": 3},
@@ -448,96 +444,6 @@ def torch_dropout(
 ) -> torch.Tensor:
     dropped = nn.functional.dropout(x, self.p, self.training)
     return dropped if residual is None else residual + dropped
-
-
-@pytest.mark.parametrize(
-    ("position", "checkpointing"),
-    [
-        ("rotary", True),
-        *(
-            pytest.param(*one, marks=pytest.mark.slow)
-            for one in (("rotary", False), ("learned", False), ("learned", True))
-        ),
-    ],
-)
-def test_unpadded_rows_on_the_blocked_route_are_one_graph(
-    position: str, checkpointing: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # What torch compiles draws its masks by torch's dropout.
-    monkeypatch.setattr(Dropout, "forward", torch_dropout)
-    encoder = _encoder(
-        attention_backend="blocked",
-        position_encoding=position,
-        dropout=0.1,
-        gradient_checkpointing=checkpointing,
-    )
-    compiled = torch.compile(encoder, backend="aot_eager", fullgraph=True)
-    ids = _ids(2, TOKENS)
-    torch.manual_seed(3)
-    plain = encoder(ids)
-    torch.manual_seed(3)
-    hidden = compiled(ids)
-    torch.testing.assert_close(hidden, plain)
-    for mine, expected in zip(
-        _gradients(encoder, hidden), _gradients(encoder, plain), strict=True
-    ):
-        torch.testing.assert_close(mine, expected, atol=1e-4, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"attention_backend": "auto"},
-        pytest.param({"attention_backend": "blocked"}, marks=pytest.mark.slow),
-        pytest.param({"attention": "combiner_axial_vertical"}, marks=pytest.mark.slow),
-    ],
-    ids=str,
-)
-def test_padded_rows_of_any_lengths_are_compiled_but_a_few_times(
-    changes: dict[str, str],
-) -> None:
-    encoder = _encoder(**changes).eval()
-    counter = CompileCounterWithBackend("eager")
-    compiled = torch.compile(encoder, backend=counter, dynamic=True)
-    seen = []
-    with torch.no_grad():
-        for batch, tokens in ((2, 90), (3, 96), (4, 83), (2, 200), (5, 61)):
-            ids = _ids(batch, tokens)
-            lengths = torch.arange(tokens, tokens - batch, -1)
-            real = torch.arange(tokens) < lengths[:, None]
-            torch.testing.assert_close(
-                compiled(ids, lengths)[real], encoder(ids, lengths)[real]
-            )
-            seen.append(counter.frame_count)
-    assert seen[2:] == [seen[2]] * 3
-
-
-def test_autocast_and_compilation_go_together() -> None:
-    encoder = _encoder(attention_backend="blocked").eval()
-    compiled = torch.compile(encoder, backend="aot_eager", fullgraph=True)
-    ids = _ids(2, TOKENS)
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        hidden, plain = compiled(ids), encoder(ids)
-    assert not torch.equal(plain, encoder(ids)), "autocast did nothing"
-    assert (hidden - plain).norm() < 1e-2 * plain.norm()
-
-
-@pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize("position", ["learned", "rotary"])
-def test_export_gives_a_program_for_full_rows(strict: bool, position: str) -> None:
-    encoder = _encoder(attention_backend="blocked", position_encoding=position).eval()
-    ids = _ids(2, TOKENS)
-    with torch.no_grad():
-        program = torch.export.export(encoder, (ids,), strict=strict)
-        stored = io.BytesIO()
-        torch.export.save(program, stored)
-        stored.seek(0)
-        module = torch.export.load(stored).module()
-        for seed in (1, 2):
-            other = _ids(2, TOKENS, seed)
-            torch.testing.assert_close(module(other), encoder(other))
-    # Plans made while tracing must serve as well afterwards, for gradients too.
-    encoder(ids).sum().backward()
 
 
 @pytest.mark.slow

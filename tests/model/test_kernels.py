@@ -1,26 +1,21 @@
-"""Matrix products; reversible layers: gradients as of stored ones, and what is kept for the backward pass."""
+"""Matrix products, dropout, and gradients of layers that are computed again."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
-from weakref import WeakSet
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from bigbird_dna.attention.recompute import selected
 from bigbird_dna.config.mechanisms import known_mechanisms
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.model import kernels
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.inference import prepared
-from bigbird_dna.model.input_embeddings import rotate
 from bigbird_dna.model.kernels import Dropout
 from tests.attention.reference_implementations import SMALL as SIZES
 from tests.attention.reference_implementations import quick
-from tests.model.test_encoder import peak_bytes
 from tests.toys import small_encoder, uneven_loss
 
 NAMES = ["bigbird", "full", *sorted(known_mechanisms())]
@@ -34,16 +29,7 @@ def config(attention: str = "bigbird", **changes: Any) -> EncoderConfig:
     """A small encoder's, with small sizes for its mechanism."""
     options = {**SIZES, "combiner_routing": SIZES["routing"]}.get(attention, {})
     changes = {"attention": attention, "attention_options": options, **changes}
-    return small_encoder(**{"layers": 3, "reversible": True, **changes})
-
-
-def stored(layers: Any, x: Tensor, arguments: Any) -> Tensor:
-    """The same function of the same layers, by their definition, all of it kept by autograd."""
-    x1, x2 = x, x
-    for layer in layers:
-        for part in kernels.halves(layer, arguments):
-            x1, x2 = x2, x1 + part.change(x2)
-    return (x1 + x2) / 2
+    return small_encoder(**{"layers": 3, **changes})
 
 
 def drops(name: str) -> bool:
@@ -72,27 +58,6 @@ def gradients(encoder: Encoder, passes: int = 2) -> list[Tensor | None]:
     return [out.detach()[1, :31], *(p.grad for p in encoder.parameters())]
 
 
-@pytest.mark.parametrize(
-    "name", quick(NAMES, "bigbird", "combiner_routing", "longformer", "reformer")
-)
-def test_gradients_are_those_of_stored_layers(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In training with dropout, where random numbers must be the same again, in double precision."""
-    results = []
-    for kept in (False, True):
-        torch.manual_seed(0)
-        encoder = (
-            Encoder(config(name, dropout=0.1, attention_dropout=0.1 * drops(name)))
-            .double()
-            .train()
-        )
-        if kept:
-            monkeypatch.setattr("bigbird_dna.model.encoder.reversible_layers", stored)
-        results.append(gradients(encoder))
-    assert_same(*results, rtol=1e-9, atol=1e-10)
-
-
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("position", ["learned", "rotary"])
 @pytest.mark.parametrize(
@@ -113,217 +78,9 @@ def test_gradient_checkpointing_changes_no_gradient(
             "attention_dropout": 0.1 * drops(name),
             "position_encoding": position,
         }
-        encoder = Encoder(
-            config(name, reversible=False, gradient_checkpointing=again, **own)
-        ).train()
+        encoder = Encoder(config(name, gradient_checkpointing=again, **own)).train()
         results.append([*gradients(encoder), *encoder.buffers()])
     assert_same(*results)
-
-
-def test_what_the_layers_compute_is_what_the_equations_say() -> None:
-    torch.manual_seed(0)
-    encoder = (
-        Encoder(config(attention="full", layers=1, position_encoding="rotary"))
-        .double()
-        .eval()
-    )
-    (layer,) = encoder.layers
-    with torch.no_grad():
-        x = encoder.embeddings(IDS[:1], None)
-        normed = layer.attention_norm(x)
-        projected = [
-            part(normed).unflatten(2, (2, -1)).transpose(1, 2)
-            for part in (layer.query, layer.key, layer.value)
-        ]
-        turns = encoder.turns(x.shape[1], x.device)
-
-        q, k = (rotate(y, turns) for y in projected[:2])
-        context = (q @ k.mT / 8**0.5).softmax(-1) @ projected[2]
-        first = x + layer.attention_output(context.transpose(1, 2).flatten(2))
-        inner = nn.functional.gelu(
-            layer.intermediate(layer.output_norm(first)), approximate="tanh"
-        )
-        second = x + layer.output(inner)
-        expected = encoder.norm((first + second) / 2)  # type: ignore[misc]
-        torch.testing.assert_close(encoder(IDS[:1]), expected)
-
-
-@pytest.mark.parametrize("name", ["reformer", "routing", "combiner_routing"])
-def test_what_was_picked_the_first_time_stands(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Inputs that come back changed, here by far more than rounding, turn no choice of a mechanism."""
-    torch.manual_seed(0)
-    encoder = Encoder(config(attention=name, dropout=0.0)).train()
-    chosen: list[Tensor] = []
-
-    def noting(choose: Callable[[], Tensor], count: int) -> Tensor:
-        chosen.append(selected(choose, count))
-        return chosen[-1]
-
-    for place in ("mechanism", "mechanisms.reformer"):
-        monkeypatch.setattr(f"bigbird_dna.attention.{place}.selected", noting)
-    out = encoder(IDS, LENGTHS)
-    first = len(chosen)
-    with torch.no_grad():
-        for layer in encoder.layers:
-            layer.attention_norm.weight.normal_()
-    uneven_loss(out).backward()
-    assert first == 3 and len(chosen) == 6
-    for before, after in zip(chosen[:3], reversed(chosen[3:]), strict=True):
-        assert torch.equal(before, after)
-    again = encoder(IDS, LENGTHS)
-    assert again.shape == out.shape and not torch.equal(chosen[6], chosen[0]), (
-        "and would else be another"
-    )
-
-
-class Saved:
-    """A tensor that autograd has saved."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
-
-
-def kept_and_peak(layers: int, **changes: Any) -> tuple[int, int]:
-    """Bytes that autograd keeps of a pass, and the most that both passes hold, parameters beside."""
-    torch.manual_seed(0)
-    encoder = Encoder(
-        config(layers=layers, hidden=32, heads=2, max_length=512, **changes)
-    ).train()
-    ids = torch.randint(5, 40, (2, 512))
-    for parameter in encoder.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    parameters = {parameter.data_ptr() for parameter in encoder.parameters()}
-    noted: WeakSet[Saved] = WeakSet()  # as long as autograd has them
-
-    def note(x: Tensor) -> Saved:
-        saved = Saved(x)
-        noted.add(saved)
-        return saved
-
-    kept: dict[int, int] = {}
-
-    def both_passes() -> None:
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved.tensor):
-            out = encoder(ids)
-        kept.update(
-            {
-                saved.tensor.data_ptr(): saved.tensor.untyped_storage().nbytes()
-                for saved in noted
-            }
-        )
-        uneven_loss(out).backward()
-
-    most = peak_bytes(both_passes)
-    return sum(size for place, size in kept.items() if place not in parameters), most
-
-
-@pytest.mark.parametrize(
-    "name", quick(["bigbird", "reformer", "combiner_fixed"], "reformer")
-)
-def test_memory_does_not_grow_with_the_number_of_layers(name: str) -> None:
-    shallow, deep = (kept_and_peak(layers, attention=name) for layers in (2, 8))
-    assert deep[0] == shallow[0]
-    gradients = 6 * 14_000 * 4  # of six layers' parameters, which are the result
-    assert deep[1] <= 1.1 * shallow[1] + gradients
-    plain = [
-        kept_and_peak(layers, attention=name, reversible=False) for layers in (2, 8)
-    ]
-    assert plain[1][0] > 3 * plain[0][0] > 3 * shallow[0] and plain[1][1] > 2 * deep[1]
-
-
-def test_scores_and_preparation_are_the_same_as_in_training() -> None:
-    torch.manual_seed(0)
-    encoder = Encoder(config(dropout=0.1)).eval()
-    out = encoder(IDS, LENGTHS)
-    with torch.inference_mode(), prepared(encoder, 128):
-        torch.testing.assert_close(encoder(IDS, LENGTHS), out)
-    torch.testing.assert_close(
-        encoder(IDS[1:, :31])[0], out[1, :31], atol=2e-5, rtol=2e-5
-    )
-
-
-def test_narrow_passes_forwards_and_backwards_are_of_one_function(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Gradients are as near those of single precision as stored layers' are: large weights show it."""
-
-    def gradients(narrow: bool) -> Tensor:
-        torch.manual_seed(0)
-        sizes = {
-            "layers": 12,
-            "hidden": 64,
-            "heads": 4,
-            "dropout": 0.0,
-            "head_init": "random",
-        }
-        encoder = Encoder(config("full", **sizes)).train()
-        with torch.no_grad():
-            for parameter in encoder.layers.parameters():
-                if parameter.dim() == 2:
-                    parameter *= 3
-        with torch.autocast("cpu", enabled=narrow):
-            out = encoder(IDS)
-        uneven_loss(out.float()).backward()
-        return torch.cat(
-            [x.grad.flatten() for x in encoder.parameters() if x.grad is not None]
-        )
-
-    exact, own = gradients(False), gradients(True)
-    monkeypatch.setattr("bigbird_dna.model.encoder.reversible_layers", stored)
-    assert (own - exact).norm() < 1.5 * (gradients(True) - exact).norm()
-
-
-FIRST, SECOND = torch.randint(
-    5, 40, (2, 2, 50), generator=torch.Generator().manual_seed(0)
-)
-CLUSTERS = {"clusters": 4, "span": 8, "decay": 0.5}
-REDRAWING: dict[str, dict[str, Any]] = {
-    "performer": {"features": 16, "redraw": 1},
-    "reformer": {"buckets": 4, "chunk": 8, "redraw": 1},
-    "routing": CLUSTERS,
-    "combiner_routing": CLUSTERS,
-    "axial": {"columns": 8},
-}
-
-
-def trained(name: str, **kind: bool) -> Encoder:
-    torch.manual_seed(0)
-    sizes = {"layers": 2, "max_length": 64, "dropout": 0.0}
-    encoder = Encoder(
-        small_encoder(
-            **sizes, attention=name, attention_options=REDRAWING[name], **kind
-        )
-    )
-    return encoder.double().train()
-
-
-@pytest.mark.parametrize(
-    "kind", [{}, {"gradient_checkpointing": True}, {"reversible": True}], ids=str
-)
-@pytest.mark.parametrize("name", sorted(REDRAWING))
-def test_gradients_of_two_passes_are_those_of_the_passes_alone(
-    name: str, kind: dict[str, bool]
-) -> None:
-    """Two forward passes before one backward pass, as of a loss on pairs."""
-    alone, pair = trained(name, **kind), trained(name, **kind)
-    for ids in (FIRST, SECOND):
-        uneven_loss(alone(ids)).backward()
-    (uneven_loss(pair(FIRST)) + uneven_loss(pair(SECOND))).backward()
-    for one, other in zip(alone.parameters(), pair.parameters(), strict=True):
-        torch.testing.assert_close(other.grad, one.grad, rtol=1e-9, atol=1e-9)
-
-
-def test_a_pass_is_differentiated_twice() -> None:
-    """What was chosen serves every further computation of a layer."""
-    encoder = trained("reformer", gradient_checkpointing=True)
-    loss = uneven_loss(encoder(FIRST))
-    weight = encoder.layers[0].value.weight
-    (once,) = torch.autograd.grad(loss, weight, retain_graph=True)
-    encoder(SECOND)
-    (twice,) = torch.autograd.grad(loss, weight)
-    assert torch.equal(once, twice)
 
 
 # Dropout: its rate, its mean, what seeds it, and that gradients pass where values did

@@ -1,6 +1,5 @@
 """Extended positions: what each method promises, for networks in memory and for model directories."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,16 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bigbird_dna
 from bigbird_dna.errors import ModelError
 from bigbird_dna.model import input_embeddings
-from bigbird_dna.model.directory import (
-    Extension,
-    extend_positions,
-    extended_table,
-    load,
-    save,
-)
+from bigbird_dna.model.directory import extend_positions, tiled
 from bigbird_dna.model.encoder import Encoder, Layer
 from bigbird_dna.model.input_embeddings import (
     MARGIN,
@@ -29,11 +21,9 @@ from bigbird_dna.model.input_embeddings import (
     rotation,
     split_heads,
 )
-from bigbird_dna.model.settings import PretrainingSettings
-from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.golden.messages import fails
 from tests.model.test_encoder import SMALL
-from tests.toys import random_model, small_encoder, uneven_loss
+from tests.toys import small_encoder, uneven_loss
 
 IDS = torch.randint(5, 40, (2, 96), generator=torch.Generator().manual_seed(1))
 
@@ -46,34 +36,17 @@ def _encoder(**changes: object) -> Encoder:
 @given(st.integers(1, 12), st.integers(1, 50))
 def test_a_tiled_table_repeats(old: int, more: int) -> None:
     table = torch.randn(old, 3)
-    tiled = extended_table(table, old + more, "tile")
-    assert tiled.shape == (old + more, 3)
-    for row, values in enumerate(tiled):
+    longer = tiled(table, old + more)
+    assert longer.shape == (old + more, 3)
+    for row, values in enumerate(longer):
         assert torch.equal(values, table[row % old])
-
-
-@given(st.integers(2, 12), st.integers(1, 50))
-def test_interpolation_keeps_lines_and_ends(old: int, more: int) -> None:
-    slope, start = torch.tensor([1.0, -2.0, 0.0]), torch.tensor([3.0, 0.0, 1.0])
-    line = torch.linspace(0, 1, old)[:, None] * slope + start
-    longer = torch.linspace(0, 1, old + more)[:, None] * slope + start
-    torch.testing.assert_close(
-        extended_table(line, old + more, "interpolate"), longer, atol=1e-5, rtol=0
-    )
-
-
-def test_interpolation_by_hand() -> None:
-    table = torch.tensor([[0.0], [4.0], [-4.0]], dtype=torch.float64)
-    longer = extended_table(table, 5, "interpolate")
-    assert longer.dtype == torch.float64
-    assert longer[:, 0].tolist() == [0.0, 2.0, 4.0, 0.0, -4.0]
 
 
 def test_tiling_changes_nothing_for_what_was_short_enough() -> None:
     encoder = _encoder()
     with torch.inference_mode():
         before = encoder(IDS)
-        extend_positions(encoder, 250, "tile")
+        extend_positions(encoder, 250)
         assert torch.equal(encoder(IDS), before)
         assert encoder(IDS.repeat(1, 3)[:, :250]).isfinite().all()
     assert encoder.config.max_length == 250
@@ -81,11 +54,10 @@ def test_tiling_changes_nothing_for_what_was_short_enough() -> None:
         encoder(torch.zeros(1, 251, dtype=torch.long))
 
 
-@pytest.mark.parametrize("method", ["tile", "interpolate"])
-def test_an_extended_table_is_trained_like_any_other(method: Extension) -> None:
+def test_an_extended_table_is_trained_like_any_other() -> None:
     encoder = _encoder()
     state = torch.random.get_rng_state()
-    extend_positions(encoder, 200, method)
+    extend_positions(encoder, 200)
     assert torch.equal(torch.random.get_rng_state(), state)
     uneven_loss(encoder(IDS.repeat(1, 2))).backward()
     table = dict(encoder.named_parameters())["embeddings.position.weight"]
@@ -93,78 +65,13 @@ def test_an_extended_table_is_trained_like_any_other(method: Extension) -> None:
     assert table.grad[:192].abs().sum(dim=1).min() > 1e-4 and not table.grad[192:].any()
 
 
-def test_rotary_interpolation_squeezes_positions_into_the_old_range() -> None:
-    encoder = _encoder(position_encoding="rotary", rotary_scale=1.5)
-    assert not any("position" in name for name in encoder.state_dict()), (
-        "there is no table"
-    )
-    old = _turns(encoder)
-    extend_positions(encoder, 4 * 96, "interpolate")
-    assert encoder.config.max_length == 384 and encoder.config.rotary_scale == 6.0
-    torch.testing.assert_close(_turns(encoder)[::4], old)
-
-
-def _turns(encoder: Encoder) -> torch.Tensor:
-    config = encoder.config
-    width = config.hidden // config.heads
-    return rotation(
-        config.max_length, width, config.rotary_base, config.rotary_scale
-    ).sin
-
-
-@pytest.mark.parametrize(
-    ("changes", "positions", "method"),
-    [
-        ({}, 95, "tile"),
-        ({}, 200, "copy"),
-        ({"position_encoding": "rotary"}, 200, "tile"),
-        ({"position_encoding": "rotary"}, 95, "interpolate"),
-    ],
-)
-def test_what_cannot_be_done_is_refused_and_changes_nothing(
-    changes: dict[str, object], positions: int, method: Extension
-) -> None:
-    encoder = _encoder(**changes)
-    config, weights = encoder.config, encoder.state_dict()
+@pytest.mark.parametrize("position", ["learned", "rotary"])
+def test_fewer_positions_are_refused(position: str) -> None:
+    encoder = _encoder(position_encoding=position)
     with fails(ModelError):
-        extend_positions(encoder, positions, method)
-    assert encoder.config == config and encoder.state_dict().keys() == weights.keys()
-    extend_positions(encoder, config.max_length, "tile")
-    assert encoder.config == config
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory, tokenizer: DnaTokenizer) -> Path:
-    """A pretrained model of 64 positions, with rotary ones beside it."""
-    directory = tmp_path_factory.mktemp("models")
-    tokenizer.save(directory / "t.model")
-    for position in ("learned", "rotary"):
-        config = small_encoder(
-            tokenizer.vocabulary, hidden=8, max_length=64, position_encoding=position
-        )
-        model = random_model(tokenizer, config, PretrainingSettings(), seed=4)
-        save(
-            directory / position,
-            model,
-            {"contigs": ["I", "II"]},
-            {"bits_per_base": 1.9},
-            {},
-        )
-    return directory
-
-
-def test_loading_extends_on_request(saved: Path) -> None:
-    plain = load(saved / "learned")
-    longer = bigbird_dna.load(saved / "learned", positions=100, extend="interpolate")
-    assert (plain.config.max_length, longer.config.max_length) == (64, 100)
-    weights = longer.network.state_dict()
-    for name, value in plain.network.state_dict().items():
-        if name == "encoder.embeddings.position.weight":
-            assert torch.equal(weights[name], extended_table(value, 100, "interpolate"))
-        else:
-            assert torch.equal(weights[name], value), name
-    with fails(ModelError, saved):
-        load(saved / "learned", positions=63)
+        extend_positions(encoder, 95)
+    extend_positions(encoder, 200)
+    assert encoder.config.max_length == 200
 
 
 # Rotary positions, and heads that are initialized to attend to adjacent tokens
@@ -179,15 +86,15 @@ def test_pairs_turn_like_complex_numbers() -> None:
     x = torch.randn(2, 3, 7, 8, dtype=torch.float64)
     pairs = torch.complex(x[..., :4], x[..., 4:])
     rates = torch.tensor([100.0 ** (-2 * f / 8) for f in range(4)], dtype=torch.float64)
-    angles = torch.arange(7)[:, None] / 2 * rates
+    angles = torch.arange(7)[:, None] * rates
     turned = pairs * torch.polar(torch.ones_like(angles), angles)
     expected = torch.cat([turned.real, turned.imag], dim=-1)
     torch.testing.assert_close(
-        rotate(x, rotation(7, 8, 100.0, 2.0)), expected, atol=1e-6, rtol=0
+        rotate(x, rotation(7, 8, 100.0)), expected, atol=1e-6, rtol=0
     )
 
 
-TURNS = rotation(131_072, 16, 10_000.0, 1.0)
+TURNS = rotation(131_072, 16, 10_000.0)
 
 
 @given(
@@ -262,7 +169,7 @@ def test_heads_are_split_and_turned_in_one_pass(
     exact = torch.randn(
         2, tokens, 3 * heads * width, generator=generator, dtype=torch.float64
     )
-    turns = rotation(tokens, width, 100.0, 1.0) if turned else None
+    turns = rotation(tokens, width, 100.0) if turned else None
     for dtype, result, tolerance in (
         (torch.float64, torch.float64, 1e-12),
         (torch.float32, torch.float32, 2e-6),
@@ -300,7 +207,7 @@ def test_heads_are_split_and_turned_in_one_pass(
 
 def test_gradients_of_turned_heads() -> None:
     joined = torch.randn(1, 5, 24, dtype=torch.float64, requires_grad=True)
-    turns = rotation(5, 4, 50.0, 1.0)
+    turns = rotation(5, 4, 50.0)
     assert torch.autograd.gradcheck(
         lambda x: split_heads(x, 2, turns, torch.float64), joined
     )

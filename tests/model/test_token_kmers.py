@@ -15,14 +15,11 @@ from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.sequence import DYADS, reverse_complement
 from bigbird_dna.model.batching import bin_rows, pad
 from bigbird_dna.model.directory import build_network, load, save
-from bigbird_dna.model.ensemble import DyadMember, KmerMember, cpu_dyads, gpu_dyads
+from bigbird_dna.model.ensemble import DyadMember, KmerMember
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.kmers import (
-    Pieces,
     ReadsKmers,
     TokenKmers,
-    cpu_words,
-    gpu_words,
     kmer_rows,
 )
 from bigbird_dna.model.settings import (
@@ -103,20 +100,6 @@ def test_a_kmer_and_its_reverse_complement_have_one_row_and_all_others_different
         assert sorted(own) == [*range(1, count)] and all(
             len(words) == 1 for words in own.values()
         )
-
-
-@settings(deadline=None, max_examples=30)
-@given(st.lists(DNA, min_size=1, max_size=3), st.integers(1, 8), st.booleans())
-def test_words_for_a_gpu_are_those_for_a_cpu_and_then_none(
-    texts: list[str], k: int, both_strands: bool
-) -> None:
-    ids, pieces = padded(*texts), Pieces.of(TOKENIZER, k, both_strands)
-    (rows, starts), (longer, same) = (
-        cpu_words(ids, pieces, k),
-        gpu_words(ids, pieces, k),
-    )
-    assert torch.equal(starts, same) and torch.equal(longer[: len(rows)], rows)
-    assert not longer[len(rows) :].any()
 
 
 def random_kmers(k: int = 4) -> TokenKmers:
@@ -292,8 +275,6 @@ def test_a_member_adds_the_dyads_whose_two_middle_bases_are_in_a_bin() -> None:
     rows = bin_rows(TOKENIZER, texts, np.array([[0, 60], [30, 80]]), 40, 500)
     ids, _ = pad(rows.ids, TOKENIZER.pad_id)
     found = member(ids, torch.from_numpy(rows.spans)).numpy()
-    counted = member.words(ids), torch.from_numpy(rows.spans), member.pairs
-    assert torch.equal(gpu_dyads(*counted), cpu_dyads(*counted))
     for row, text in enumerate(texts):
         offsets = TOKENIZER.offsets(TOKENIZER.encode(text))
         for place, (first, last) in enumerate(rows.spans[row] - 1):

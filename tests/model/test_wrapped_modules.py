@@ -31,7 +31,6 @@ ENCODERS: dict[str, dict[str, Any]] = {
     },
     "longformer": {"attention": "longformer"},
     "reformer": {"attention": "reformer"},  # has no keys
-    "reversible": {"attention": "bigbird", "reversible": True},
 }
 
 

@@ -150,17 +150,13 @@ def test_a_model_of_ours_is_taken_with_more_positions(
         made({"model": directory}, hidden=32, heads=2)
 
 
-def test_rotary_positions_are_interpolated_where_learnt_ones_are_tiled(
+def test_rotary_positions_need_no_table(
     tmp_path: Path, text_tokenizer: JsonTokenizer
 ) -> None:
     directory = own_model(tmp_path, text_tokenizer, position_encoding="rotary")
     start = made({"model": directory}, max_length=128)
     config = start.config
-    assert (config.max_length, config.rotary_scale, config.position_encoding) == (
-        128,
-        2.0,
-        "rotary",
-    )
+    assert (config.max_length, config.position_encoding) == (128, "rotary")
     found = logits(start, torch.arange(128)[None] % text_tokenizer.vocabulary)
     assert found.shape[1] == 128 and found.isfinite().all()
 

@@ -309,7 +309,7 @@ def test_documents_may_be_read_by_any_attention(attention: str) -> None:
     assert logits.shape == (1, 4, 40) and logits.isfinite().all()
 
 
-@pytest.mark.parametrize("changes", [{"reversible": True}, {"kmers": 4}])
+@pytest.mark.parametrize("changes", [{"kmers": 4}])
 def test_what_a_summarizer_cannot_have_is_refused(changes: dict[str, Any]) -> None:
     with fails(ConfigError, f"encoder.{next(iter(changes))}"):
         summarizer(**changes)

@@ -34,7 +34,7 @@ from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 LAYERS, WIDTH = 5, 16
 TEXTS = [random_dna(length, length) for length in (90, 7, 61, 33, 90, 200)]
 TEXTS[2] = TEXTS[2][:20] + "N" * 9 + TEXTS[2][29:]
-CHOICES = [0, 2, LAYERS, "all", "mean-of-last-4"]
+CHOICES = [0, 2, LAYERS, "all"]
 SEQUENCES = SequenceSettings(
     kind="binary", outputs=("label",), length=None, pooling="mean", jitter=0, views=1
 )
@@ -78,7 +78,7 @@ def states(model: LoadedModel, text: str, layer: Any) -> np.ndarray:
     each = np.stack([hidden(model, text, depth) for depth in range(LAYERS + 1)])
     if layer == "all":
         return each.swapaxes(0, 1)
-    return each[-4:].mean(axis=0) if layer == "mean-of-last-4" else each[layer]
+    return each[layer]
 
 
 @pytest.mark.parametrize("layer", CHOICES)
@@ -307,7 +307,6 @@ def test_long_sequences_keep_their_center_and_say_so(tmp_path: Path) -> None:
 WRONG = {
     "layer 9": ("--layer", 9),
     "negative layer": ("--layer", -1),
-    "four of one layer": ("--layer", "mean-of-last-4"),
     "pool": ("--pool", "median"),
     "compressed": ("-o", "x.parquet.gz"),
     "suffix": ("-o", "x.csv"),
@@ -346,10 +345,3 @@ def test_regions_that_are_not_there(
     refused(run(*words, "--reference", home / "genome.fa.gz"), 1, bed)
     assert not out.exists()
     refused(run(*words), 2, bed)
-
-
-def test_reversible_layers_have_only_a_last_one(tmp_path: Path) -> None:
-    model = model_of(reversible=True)
-    assert model.embed(TEXTS).shape == (len(TEXTS), WIDTH)
-    with fails(BigBirdDnaError):
-        model.embed(TEXTS, layer=1)

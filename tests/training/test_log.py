@@ -17,7 +17,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bigbird_dna.attention import flex, flex_kernel, native, tiles
+from bigbird_dna.attention import flex, native
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.training import TrainingConfig
 from bigbird_dna.errors import ConfigError
@@ -153,8 +153,7 @@ def test_a_training_logs_its_routes_once_and_takes_slower_ones_on_a_cpu(
         logged += [
             line.split("attention: ")[1] for line in lines if "attention" in line
         ]
-    slower = ["blocked (native: no compiler)", "masked (the sequence is short)"]
-    assert logged == ["blocked (requested)", *slower]
+    assert logged == ["blocked (requested)", "blocked (native: no compiler)"]
 
 
 @pytest.mark.usefixtures("without_kernel")
@@ -169,7 +168,7 @@ def test_the_backends_of_a_training_are_recorded_also_those_before_an_interrupti
         ).backends
 
     assert backends(2, "dense") == "dense"
-    assert backends(4, "auto") == "blocked dense masked"
+    assert backends(4, "auto") == "blocked dense"
 
 
 @pytest.mark.usefixtures("without_kernel")
@@ -437,28 +436,24 @@ def test_no_step_waits_for_the_device(
 
 
 @pytest.mark.usefixtures("autocast_knows_the_device")
-@pytest.mark.parametrize("by_row", [False, True])
 def test_no_step_waits_for_the_device_by_the_route_of_gpus(
-    by_row: bool, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All but the kernel itself: lists of tiles are made, put together and moved."""
-    made_tiles: list[tiles.Tiles] = []
+    made_tiles: list[flex.Tiles] = []
 
-    def kernel(
-        q: Tensor, k: Tensor, v: Tensor, made: tiles.Tiles, *_: object
-    ) -> Tensor:
+    def kernel(q: Tensor, k: Tensor, v: Tensor, made: flex.Tiles, *_: object) -> Tensor:
         made_tiles.append(made)
         return q + k + v
 
     monkeypatch.setattr(flex, "unavailable", lambda *_, **__: None)
-    monkeypatch.setattr(flex, "serves_by_row", lambda *_, **__: by_row)
-    monkeypatch.setattr(flex, "find_recipe", lambda *_: flex_kernel.Recipe(4, False))
-    monkeypatch.setattr(flex_kernel, "compiled_attention", lambda *_: kernel)
+    monkeypatch.setattr(flex, "find_recipe", lambda *_: flex.Recipe(4, False))
+    monkeypatch.setattr(flex, "compiled_attention", lambda *_: kernel)
     assert_no_wait(*promoters())
-    rows = [len(made.full.counts) for made in made_tiles]
-    # Two steps of two micro-batches; of five rows one is so short that it needs no lists.
-    assert rows == ([4] * 4 if by_row else [1] * 16)
-    assert all(made.full.ids.device.type == "meta" for made in made_tiles)
+    rows = [len(made.lists[0]) for made in made_tiles]
+    # Two steps of two micro-batches of five rows.
+    assert rows == [5] * 4
+    assert all(made.lists[1].device.type == "meta" for made in made_tiles)
 
 
 def assert_no_wait(network: nn.Module, objective: Any, more: Batch) -> None:

@@ -42,23 +42,19 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from bigbird_dna.attention.mechanism import (
+    AttentionLayer,
     Centroids,
     ClusterChunks,
     ClusterOptions,
-    Heads,
-    HeadsLayer,
-    blocks_of,
     hide,
     in_blocks,
-    in_chunks,
     join_blocks,
+    make_chunks,
     masked_attention,
-    most_chunks,
     off_diagonal,
-    recomputed,
     scores,
     triangle,
-    weigh,
+    weigh_together,
 )
 from bigbird_dna.attention.mechanisms import sparse
 from bigbird_dna.config.mechanisms import LayerShape, Mechanism
@@ -99,185 +95,6 @@ def pool_up_to(x: Tensor, largest: bool) -> Tensor:
 def _filled(x: Tensor) -> Tensor:
     """Replace -∞ by zero where no token was present."""
     return x.masked_fill(x == -math.inf, 0)
-
-
-def block_attention(inputs: Heads, by_column: bool = False) -> Tensor:
-    """Attention of blocks, (B, H, N, S, K), `present` (B, 1 or H, N, S) → (B, H, N, S, K).
-
-    Causal queries attend to blocks before their own. With `by_column`, a block's summary for the c-th query
-    of another block uses the query of the block's own c-th token.
-    """
-    q, v, present = inputs.q, inputs.v, inputs.present
-    blocks, size = q.shape[2:4]
-    span_k, span_v = _summary(
-        *inputs[1:7], q if by_column else None
-    )  # (B, H, N, K), (B, H, N, 1 or S, K)
-
-    near = sparse.own_block_scores(inputs)
-    seen = present.any(-1)[:, :, None] & sparse.other_blocks(
-        inputs
-    )  # (B, 1 or H, N, N)
-    far = torch.unflatten(scores(q.flatten(2, 3), span_k), 2, (blocks, size))
-    far = hide(far, seen[..., None, :])  # (B, H, N, S, N)
-
-    weights = weigh(torch.cat([near, far], -1), inputs.dropout)
-    near, far = torch.split(weights, [size, blocks], -1)
-    if by_column:
-        summed = far.transpose(2, 3) @ span_v.transpose(2, 3)  # (B, H, S, N, K)
-        return near @ v + summed.transpose(2, 3)
-    summed = far.flatten(2, 3) @ span_v[..., 0, :]
-    return near @ v + torch.unflatten(summed, 2, (blocks, size))
-
-
-def _attention_over_columns(inputs: Heads, prefixes: bool) -> Tensor:
-    """Attention on the grid, (B, H, R, C, K); spans are columns without the query's row.
-
-    With `prefixes`, the grid is filled row by row, and spans end before the query's row to exclude later
-    tokens. Causal grids without `prefixes` are filled by column: columns before the query's own are visible.
-    """
-    q = inputs.q
-    rows, columns = q.shape[2:4]
-    span_v: Tensor
-    span_k, span_v, exists = recomputed(_summaries, inputs, prefixes)
-    along_row, along_column = sparse.row_and_column_scores(inputs)
-    aside = off_diagonal(columns, q)
-    if inputs.causal and not prefixes:
-        aside = triangle(columns, q, -1)
-    through = hide(scores(q, span_k), exists[..., None, :] & aside)  # (B, H, R, C, C)
-    weights = weigh(torch.cat([along_row, along_column, through], -1), inputs.dropout)
-    along_row, along_column, through = torch.split(
-        weights, [columns, rows, columns], -1
-    )
-    return (
-        sparse.row_and_column_sum(along_row, along_column, inputs.v) + through @ span_v
-    )
-
-
-def _summaries(inputs: Heads, prefixes: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Keys and values of spans by row and column, (B, H, R, C, K), and which have tokens, (B, 1, R, C)."""
-    _, k, v, pooled_q, pooled_k, present, largest, _, _, _ = inputs
-    rows = k.shape[2]
-    pooled_q, pooled_k, k, v = map(
-        sparse.transpose, (pooled_q, pooled_k, k, v)
-    )  # (B, H, C, R, K)
-    present = sparse.transpose(present)  # (B, 1, C, R)
-    if prefixes:  # if a token is present, all earlier rows are full
-        before = (pool_up_to(x, largest)[..., :-1, :] for x in (pooled_q, pooled_k))
-        span_q, span_k = (pad(x, (0, 0, 1, 0)) for x in before)
-        seen = triangle(rows, k, -1)
-        exists = (torch.arange(rows, device=k.device) > 0).expand_as(present)
-    else:
-        span_q, span_k = (
-            pool_others(x, present, largest) for x in (pooled_q, pooled_k)
-        )
-        seen = present[..., None, :] & off_diagonal(rows, k)
-        exists = seen.any(-1)
-    span_v = masked_attention(span_q, k, v, seen)
-    return sparse.transpose(span_k), sparse.transpose(span_v), sparse.transpose(exists)
-
-
-def summaries(inputs: Heads, count: int) -> Iterator[sparse.Level]:
-    """Keys and values (B, H, N, K) of blocks and which exist (B, 1, N), per level, single tokens first."""
-    yield inputs.k, inputs.v, inputs.present
-    for level in range(1, count):
-        blocks = inputs.in_blocks(1 << level)
-        key, value = recomputed(_summary, *blocks[1:7])
-        yield key, value[..., 0, :], blocks.present.any(-1)
-
-
-def _summary(
-    k: Tensor,
-    v: Tensor,
-    pooled_q: Tensor,
-    pooled_k: Tensor,
-    present: Tensor,
-    largest: bool,
-    queries: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Keys (B, H, N, K) and values (B, H, N, 1, K) of blocks of tokens (B, H, N, S, K).
-
-    With `queries` of the tokens, S values are computed, one per query; missing tokens use the pooled query.
-    """
-    query = pool(pooled_q, present, largest)[..., None, :]
-    if queries is not None:
-        query = torch.where(present[..., None], queries, query)
-    return pool(pooled_k, present, largest), masked_attention(
-        query, k, v, present[..., None, :]
-    )
-
-
-# Clusters. Axes: P chunks, S tokens of a chunk, N blocks of M queries. Time per head is P S (S + P) K, causal
-# P S² K + L (S + P + M) K, where P is at most clusters + L / S.
-
-QUERIES = 64
-"""Queries per block in causal cluster attention. A block's queries use common summaries of earlier tokens,
-and each query adds its own; blocks of about K queries minimize vectors plus scores."""
-
-
-def _up_to_each(inputs: Heads, laid: Heads, chunks: ClusterChunks) -> Tensor:
-    """Attention to the earlier tokens of each chunk: each token has a summary of its chunk up to it."""
-    tokens, size = inputs.q.shape[2], chunks.size
-    before = triangle(size, laid.q)
-    span_q, span_k = (
-        pool_up_to(x, laid.largest) for x in (laid.pooled_q, laid.pooled_k)
-    )
-    span_v = masked_attention(span_q, laid.k, laid.v, before)  # (B, H, P, S, K)
-    near = chunks.collect(hide(scores(laid.q, laid.k), before))  # (B, H, L, S)
-    count = min(QUERIES, tokens)
-    slots, seen = _summaries_up_to_each(chunks, count)
-
-    def attend(
-        q: Tensor, near: Tensor, span_k: Tensor, span_v: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Weights of direct keys, (B, H, L, S), and the output through summaries, (B, H, L, K)."""
-        far = hide(
-            scores(in_blocks(q, count), _taken(span_k, slots)), seen
-        )  # (B, H, N, M, P + M)
-        weights = weigh(torch.cat([in_blocks(near, count), far], -1), inputs.dropout)
-        near, far = torch.split(weights, [size, far.shape[-1]], -1)
-        return join_blocks(near, inputs), join_blocks(
-            far @ _taken(span_v, slots), inputs
-        )
-
-    near, through = recomputed(
-        attend, inputs.q, near, span_k.flatten(2, 3), span_v.flatten(2, 3)
-    )
-    return through + chunks.collect(chunks.spread(near) @ laid.v)  # type: ignore[no-any-return]
-
-
-def _summaries_up_to_each(chunks: ClusterChunks, count: int) -> tuple[Tensor, Tensor]:
-    """Slots of summaries for blocks of M = `count` queries, (B, H, N, P + M), and which each query uses.
-
-    The summaries are, per chunk, that of its last token before the block, and those of the block's tokens.
-    Per other chunk, a query uses only the latest summary up to itself: (B, H, N, M, P + M).
-    """
-    total, size = chunks.total, chunks.size
-    missing = (0, -chunks.number.shape[2] % count)
-    number = pad(chunks.number, missing, value=total)
-    slot = torch.unflatten(
-        pad(chunks.slots[..., 0], missing, value=total * size), 2, (-1, count)
-    )
-    every = torch.arange(total, device=number.device)
-    own = number[..., None] == every
-    met = torch.unflatten(
-        own.cumsum(2), 2, (-1, count)
-    )  # tokens of each chunk up to each query
-    number, own = (torch.unflatten(x, 2, (-1, count)) for x in (number, own))
-    earlier_count = (met - own.long())[:, :, :, :1]  # before the block, (B, H, N, 1, P)
-    earlier = (met == earlier_count) & (earlier_count > 0) & ~own
-    chunk = number.clamp(max=total - 1)[..., None, :].expand(-1, -1, -1, count, -1)
-    latest = (met - 1).gather(4, chunk) + chunk * size  # slots, (B, H, N, M, M)
-    later = (latest == slot[..., None, :]) & (number[..., None] != number[..., None, :])
-    slots = torch.cat(
-        [(every * size + earlier_count[:, :, :, 0] - 1).clamp(min=0), slot], 3
-    )
-    return slots.clamp(max=total * size - 1), torch.cat([earlier, later], 4)
-
-
-def _taken(x: Tensor, slots: Tensor) -> Tensor:
-    """Vectors (B, H, P S, K) at slots (B, H, N, M): (B, H, N, M, K)."""
-    index = slots.flatten(2)[..., None].expand(-1, -1, -1, x.shape[3])
-    return torch.unflatten(x.gather(2, index), 2, slots.shape[2:])
 
 
 class _Features(nn.Module):
@@ -333,7 +150,7 @@ class CombinerRoutingOptions(ClusterOptions, CombinerOptions):
     """Options of the cluster plan."""
 
 
-class Combiner(HeadsLayer):
+class Combiner(AttentionLayer):
     """The pooling of a span's tokens to one query and one key; each subclass is a plan for partitioning
     keys."""
 
@@ -347,68 +164,168 @@ class Combiner(HeadsLayer):
         """Tensors to pool: queries and keys, or learned features of them."""
         return (q, k) if self.features is None else self.features(q, k)
 
+    def summary(
+        self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, by_column: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Keys (B, H, N, K) and values (B, H, N, 1, K) of blocks of tokens (B, H, N, S, K).
+
+        With `by_column`, S values are computed, one per query; missing tokens use the pooled query.
+        """
+        pooled_q, pooled_k = self.pooled(q, k)
+        query = pool(pooled_q, present, self.largest)[..., None, :]
+        if by_column:
+            query = torch.where(present[..., None], q, query)
+        value = masked_attention(query, k, v, present[..., None, :])
+        return pool(pooled_k, present, self.largest), value
+
+    def attend_to_blocks(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        present: Tensor,
+        dropout: float,
+        by_column: bool = False,
+    ) -> Tensor:
+        """Attention of blocks, (B, H, N, S, K), `present` (B, 1 or H, N, S) → (B, H, N, S, K).
+
+        Causal queries attend to blocks before their own. With `by_column`, a block's summary for the c-th
+        query of another block uses the query of the block's own c-th token.
+        """
+        blocks, size = q.shape[2:4]
+        span_k, span_v = self.summary(q, k, v, present, by_column)
+        others = sparse.other_blocks(q, self.shape.causal)
+        seen = present.any(-1)[:, :, None] & others  # (B, 1 or H, N, N)
+        far = torch.unflatten(scores(q.flatten(2, 3), span_k), 2, (blocks, size))
+        far = hide(far, seen[..., None, :])  # (B, H, N, S, N)
+        near = sparse.own_block_scores(q, k, present, self.shape.causal)
+        near, far = weigh_together([near, far], dropout)
+        if by_column:
+            through = far.transpose(2, 3) @ span_v.transpose(2, 3)  # (B, H, S, N, K)
+            return near @ v + through.transpose(2, 3)
+        through = far.flatten(2, 3) @ span_v[..., 0, :]
+        return near @ v + torch.unflatten(through, 2, (blocks, size))
+
+    def attend_to_columns(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        present: Tensor,
+        dropout: float,
+        prefixes: bool,
+    ) -> Tensor:
+        """Attention on the grid, (B, H, R, C, K); spans are columns without the query's row.
+
+        With `prefixes`, the grid is filled row by row, and spans end before the query's row to exclude later
+        tokens. Causal grids without `prefixes` are filled by column: columns before the query's own are
+        visible.
+        """
+        rows, columns = q.shape[2:4]
+        parts = sparse.row_and_column_scores(q, k, present, self.shape.causal)
+        # Summaries of columns, (B, H, C, R, K), for each row, and which have tokens, (B, 1, C, R).
+        pooled = [sparse.transpose(x) for x in self.pooled(q, k)]
+        column_k, column_v = sparse.transpose(k), sparse.transpose(v)
+        here = sparse.transpose(present)
+        if prefixes:  # if a token is present, all earlier rows are full
+            pooled = [pool_up_to(x, self.largest)[..., :-1, :] for x in pooled]
+            span_q, span_k = (pad(x, (0, 0, 1, 0)) for x in pooled)
+            seen = triangle(rows, k, -1)
+            exists = (torch.arange(rows, device=k.device) > 0).expand_as(here)
+        else:
+            span_q, span_k = (pool_others(x, here, self.largest) for x in pooled)
+            seen = here[..., None, :] & off_diagonal(rows, k)
+            exists = seen.any(-1)
+        span_v = masked_attention(span_q, column_k, column_v, seen)
+        span_k, span_v, exists = map(sparse.transpose, (span_k, span_v, exists))
+
+        aside = off_diagonal(columns, q)
+        if self.shape.causal and not prefixes:
+            aside = triangle(columns, q, -1)
+        through = hide(scores(q, span_k), exists[..., None, :] & aside)
+        weights = weigh_together([*parts, through], dropout)
+        direct = sparse.row_and_column_sum(weights[0], weights[1], v)
+        return direct + weights[2] @ span_v
+
 
 class Fixed(Combiner):
     """Blocks."""
 
-    def size(self, tokens: int) -> tuple[int, int]:
-        blocks, size = blocks_of(tokens, self.options.span)
-        return blocks * size, size + blocks
-
-    def attend(self, inputs: Heads) -> Tensor:
-        blocks = inputs.in_blocks(self.options.span)
-        return join_blocks(block_attention(blocks), inputs)
+    def compute(
+        self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
+    ) -> Tensor:
+        tokens = q.shape[2]
+        q, k, v, present = (in_blocks(x, self.options.span) for x in (q, k, v, present))
+        return join_blocks(self.attend_to_blocks(q, k, v, present, dropout), tokens)
 
 
 class LogSparse(Combiner):
     """Dyadic blocks."""
 
-    def size(self, tokens: int) -> tuple[int, int]:
-        levels = sparse.count_levels(tokens)
-        return 1 << levels, 1 + levels
+    def compute(
+        self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
+    ) -> Tensor:
+        tokens = q.shape[2]
+        q, k, v, present = map(sparse.to_power_of_two, (q, k, v, present))
 
-    def attend(self, inputs: Heads) -> Tensor:
-        return sparse.sibling_attention(inputs, summaries)
+        def levels() -> Iterator[sparse.Level]:
+            yield k, v, present
+            size = 2
+            while size < q.shape[2]:
+                block_q, block_k, block_v = (in_blocks(x, size) for x in (q, k, v))
+                here = in_blocks(present, size)
+                key, value = self.summary(block_q, block_k, block_v, here)
+                yield key, value[..., 0, :], here.any(-1)
+                size *= 2
+
+        causal = self.shape.causal
+        out = sparse.sibling_attention(q, k, v, levels(), causal, dropout)
+        return out[:, :, :tokens]
 
 
 class AxialVertical(Combiner):
     """The columns of a grid."""
 
-    def size(self, tokens: int) -> tuple[int, int]:
-        rows, columns = blocks_of(tokens, self.options.columns)
-        return rows * columns, rows + 2 * columns
-
-    def attend(self, inputs: Heads) -> Tensor:
-        grid = inputs.in_blocks(self.options.columns)
-        return join_blocks(_attention_over_columns(grid, grid.causal), inputs)
+    def compute(
+        self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
+    ) -> Tensor:
+        tokens, columns = q.shape[2], self.options.columns
+        q, k, v, present = (in_blocks(x, columns) for x in (q, k, v, present))
+        out = self.attend_to_columns(q, k, v, present, dropout, self.shape.causal)
+        return join_blocks(out, tokens)
 
 
 class AxialHorizontal(Combiner):
     """The rows of a grid."""
 
-    def size(self, tokens: int) -> tuple[int, int]:
-        rows, columns = blocks_of(tokens, self.options.columns)
-        return rows * columns, 2 * rows + columns
-
-    def attend(self, inputs: Heads) -> Tensor:
-        grid = inputs.in_blocks(self.options.columns)
-        grid = grid.map(sparse.transpose)._replace(
-            present=sparse.transpose(grid.present)
-        )
-        out = _attention_over_columns(grid, False)
-        return join_blocks(sparse.transpose(out), inputs)
+    def compute(
+        self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
+    ) -> Tensor:
+        tokens, columns = q.shape[2], self.options.columns
+        q, k, v, present = (in_blocks(x, columns) for x in (q, k, v, present))
+        q, k, v, present = map(sparse.transpose, (q, k, v, present))
+        out = self.attend_to_columns(q, k, v, present, dropout, False)
+        return join_blocks(sparse.transpose(out), tokens)
 
 
 class AxialRowMajor(Combiner):
     """The rows of a grid, summarized separately for each column."""
 
-    def size(self, tokens: int) -> tuple[int, int]:
-        rows, columns = blocks_of(tokens, self.options.columns)
-        return rows * columns, rows + columns
+    def compute(
+        self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
+    ) -> Tensor:
+        tokens, columns = q.shape[2], self.options.columns
+        q, k, v, present = (in_blocks(x, columns) for x in (q, k, v, present))
+        out = self.attend_to_blocks(q, k, v, present, dropout, True)
+        return join_blocks(out, tokens)
 
-    def attend(self, inputs: Heads) -> Tensor:
-        rows = inputs.in_blocks(self.options.columns)
-        return join_blocks(block_attention(rows, by_column=True), inputs)
+
+# Clusters. Axes: P chunks, S tokens of a chunk, N blocks of M queries. Time per head is P S (S + P) K, causal
+# P S² K + L (S + P + M) K, where P is at most clusters + L / S.
+
+QUERIES = 64
+"""Queries per block in causal cluster attention. A block's queries use common summaries of earlier tokens,
+and each query adds its own; blocks of about K queries minimize vectors plus scores."""
 
 
 class Routing(Combiner):
@@ -418,16 +335,67 @@ class Routing(Combiner):
         super().__init__(shape, options)
         self.centroids = Centroids(shape, options.clusters, options.decay)
 
-    def size(self, tokens: int) -> tuple[int, int]:
-        chunks, size = most_chunks(tokens, self.options.clusters, self.options.span)
-        queries = min(QUERIES, tokens) if self.shape.causal else 0
-        return chunks * size, chunks + size + queries
+    def compute(
+        self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
+    ) -> Tensor:
+        clusters, causal = self.centroids(q, k, present), self.shape.causal
+        count, span = self.options.clusters, self.options.span
+        chunks = make_chunks(clusters, present, count, span, causal)
+        chunk_q, chunk_k, chunk_v = map(chunks.spread, (q, k, v))  # (B, H, P, S, K)
+        if not causal:
+            here = present.expand_as(clusters)[..., None].to(q.dtype)
+            in_chunk = chunks.spread(here)[..., 0] > 0
+            return chunks.collect(
+                self.attend_to_blocks(chunk_q, chunk_k, chunk_v, in_chunk, dropout)
+            )
+        # Each token has a summary of its chunk up to it; queries use the latest of each other chunk.
+        tokens = q.shape[2]
+        before = triangle(chunks.size, q)
+        pooled = self.pooled(chunk_q, chunk_k)
+        span_q, span_k = (pool_up_to(x, self.largest) for x in pooled)
+        span_v = masked_attention(span_q, chunk_k, chunk_v, before)
+        near = chunks.collect(hide(scores(chunk_q, chunk_k), before))  # (B, H, L, S)
+        slots, seen = _summaries_up_to_each(chunks, min(QUERIES, tokens))
+        span_k, span_v = (_taken(x.flatten(2, 3), slots) for x in (span_k, span_v))
+        far = hide(scores(in_blocks(q, QUERIES), span_k), seen)  # (B, H, N, M, P + M)
+        near, far = weigh_together([in_blocks(near, QUERIES), far], dropout)
+        direct = chunks.spread(join_blocks(near, tokens)) @ chunk_v
+        return join_blocks(far @ span_v, tokens) + chunks.collect(direct)
 
-    def attend(self, inputs: Heads) -> Tensor:
-        chunks, laid = in_chunks(inputs, self.options)
-        if inputs.causal:
-            return _up_to_each(inputs, laid, chunks)
-        return chunks.collect(block_attention(laid))
+
+def _summaries_up_to_each(chunks: ClusterChunks, count: int) -> tuple[Tensor, Tensor]:
+    """Slots of summaries for blocks of M = `count` queries, (B, H, N, P + M), and which each query uses.
+
+    The summaries are, per chunk, that of its last token before the block, and those of the block's tokens.
+    Per other chunk, a query uses only the latest summary up to itself: (B, H, N, M, P + M).
+    """
+    total, size = chunks.total, chunks.size
+    missing = (0, -chunks.number.shape[2] % count)
+    number = pad(chunks.number, missing, value=total)
+    slot = torch.unflatten(
+        pad(chunks.slots[..., 0], missing, value=total * size), 2, (-1, count)
+    )
+    every = torch.arange(total, device=number.device)
+    own = number[..., None] == every
+    met = torch.unflatten(
+        own.cumsum(2), 2, (-1, count)
+    )  # tokens of each chunk up to each query
+    number, own = (torch.unflatten(x, 2, (-1, count)) for x in (number, own))
+    earlier_count = (met - own.long())[:, :, :, :1]  # before the block, (B, H, N, 1, P)
+    earlier = (met == earlier_count) & (earlier_count > 0) & ~own
+    chunk = number.clamp(max=total - 1)[..., None, :].expand(-1, -1, -1, count, -1)
+    latest = (met - 1).gather(4, chunk) + chunk * size  # slots, (B, H, N, M, M)
+    later = (latest == slot[..., None, :]) & (number[..., None] != number[..., None, :])
+    slots = torch.cat(
+        [(every * size + earlier_count[:, :, :, 0] - 1).clamp(min=0), slot], 3
+    )
+    return slots.clamp(max=total * size - 1), torch.cat([earlier, later], 4)
+
+
+def _taken(x: Tensor, slots: Tensor) -> Tensor:
+    """Vectors (B, H, P S, K) at slots (B, H, N, M): (B, H, N, M, K)."""
+    index = slots.flatten(2)[..., None].expand(-1, -1, -1, x.shape[3])
+    return torch.unflatten(x.gather(2, index), 2, slots.shape[2:])
 
 
 PLANS: dict[PlanName, type[Combiner]] = {
@@ -439,30 +407,22 @@ PLANS: dict[PlanName, type[Combiner]] = {
 }
 
 
-class Mixture(HeadsLayer):
+class Mixture(AttentionLayer):
     """The mean of two plans' outputs."""
 
     def __init__(self, shape: LayerShape, options: CombinerMixtureOptions) -> None:
         super().__init__(shape, options)
-        self.plans = [
-            PLANS[options.first](shape, options),
-            PLANS[options.second](shape, options),
-        ]
-        self.parts = nn.ModuleList(self.plans)
+        names = options.first, options.second
+        self.parts = nn.ModuleList(PLANS[name](shape, options) for name in names)
 
-    def size(self, tokens: int) -> tuple[int, int]:
-        first, second = (plan.size(tokens) for plan in self.plans)
-        return max(first[0], second[0]), max(first[1], second[1])
-
-    def attend(self, inputs: Heads) -> Tensor:
-        outs = []
-        for plan in self.plans:
-            pooled_q, pooled_k = plan.pooled(inputs.q, inputs.k)
-            own = inputs._replace(
-                pooled_q=pooled_q, pooled_k=pooled_k, largest=plan.largest
-            )
-            outs.append(recomputed(plan.attend, own))
-        return (outs[0] + outs[1]) / 2  # type: ignore[no-any-return]
+    def compute(
+        self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
+    ) -> Tensor:
+        first, second = (
+            plan.compute(q, k, v, present, dropout)  # type: ignore[operator]
+            for plan in self.parts
+        )
+        return (first + second) / 2  # type: ignore[no-any-return]
 
 
 _AXIAL_COST = "L · (K + columns + L / columns)"

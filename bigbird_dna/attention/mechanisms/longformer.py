@@ -6,9 +6,7 @@ separate projections for queries, keys and values:
 
     o_i = Σ_j softmax_j(q'_i · k'_j / √K) v'_j,    q' = x W_q + b_q, k' = x W_k + b_k, v' = x W_v + b_v
 
-computed from the layer's input x, without rotary positions. Keys and values of all tokens are never
-materialized: q'_i · k'_j = (q'_i W_kᵀ) · x_j + q'_i · b_k, and o_i = (Σ_j a_ij x_j) W_v + (Σ_j a_ij) b_v.
-This takes g products of a head with x instead of K. The term q'_i · b_k is the same for all keys and cancels.
+computed from the layer's input x, without rotary positions.
 
 A dilated window is a plain window on each of D interleaved sequences. These are cut into blocks; the queries
 of a block attend to keys from `reach` before it to `reach` after it.
@@ -17,7 +15,6 @@ Axes: B batch, H heads, L tokens, D interleaved sequences or hidden width, N blo
 keys per block, G global tokens, K head width. Time per head is L (W + G) K.
 """
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -26,90 +23,72 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout as drop
 from torch.nn.functional import pad
 
-from bigbird_dna.attention.call import effective_matrix
-from bigbird_dna.attention.fast_paths import is_plain
 from bigbird_dna.attention.mechanism import (
-    Heads,
-    HeadsLayer,
+    AttentionLayer,
     hide,
-    recomputed,
     scores,
     weigh,
+    weigh_together,
 )
 from bigbird_dna.config.mechanisms import LayerShape, Mechanism
 from bigbird_dna.config.section import Section
 
 SMALLEST = 32
 """Minimum tokens per block; smaller blocks lead to slower matrix products."""
-TOGETHER = 1024
-"""Tokens of the blocks that are processed at once, and again in the backward pass."""
 
 
 def window_attention(
-    inputs: Heads, reach: int, dilation: int = 1, globals_: int = 0
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    present: Tensor,
+    reach: int,
+    dilation: int,
+    globals_: int,
+    causal: bool,
+    dropout: float,
 ) -> Tensor:
     """Window attention of a sequence, (B, H, L, K) → (B, H, L, K).
 
     A query attends to `reach` · `dilation` tokens on each side, every `dilation`-th one, and to the first
     `globals_` tokens, each counted once, in one softmax. Causal attention includes only those up to its own.
     """
-    q, k, v, present = inputs.q, inputs.k, inputs.v, inputs.present
     tokens = q.shape[2]
-    reach, dilation = within(tokens, reach, dilation)
+    # Positions beyond the ends of the sequence need no room; without any other, the window is the token
+    # itself, and interleaving is unnecessary.
+    reach = min(reach, tokens // dilation)
+    dilation = dilation if reach else 1
     position = torch.arange(tokens, device=q.device)
     size = max(reach, SMALLEST)
-    after = 0 if inputs.causal else reach
-    front = slice(0, min(globals_, tokens))
+    after = 0 if causal else reach
 
     blocks = _blocks(q, dilation, size)  # (B, H, D, N, S, K)
-    keys, values = (
-        _around(x, dilation, size, reach, after) for x in (k, v)
-    )  # (B, H, D, N, W, K)
+    keys = _around(k, dilation, size, reach, after)  # (B, H, D, N, W, K)
+    values = _around(v, dilation, size, reach, after)
     near_present = (present & (position >= globals_))[..., None]
     seen = _around(near_present, dilation, size, reach, after)[
         ..., 0
     ]  # (B, 1, D, N, W)
-    key, query = (
-        torch.arange(count, device=q.device) for count in (size + reach + after, size)
-    )
-    offset = key - query[:, None]
+    key = torch.arange(size + reach + after, device=q.device)
+    offset = key - torch.arange(size, device=q.device)[:, None]
     band = (offset >= 0) & (offset <= reach + after)
+    near = hide(scores(blocks, keys), seen[..., None, :] & band)
+
+    front = slice(0, min(globals_, tokens))
     far = blocks[..., :0]  # scores of global tokens, (B, H, D, N, S, G)
     if globals_:
         seen_far = present[..., None, front]  # (B, 1, 1, G)
-        if inputs.causal:
+        if causal:
             seen_far = seen_far & (position[:, None] >= position[front])
         far = _blocks(hide(scores(q, k[:, :, front]), seen_far), dilation, size)
+    near, far = weigh_together([near, far], dropout)
 
-    def attend(
-        blocks: Tensor, keys: Tensor, values: Tensor, seen: Tensor, far: Tensor
-    ) -> Tensor:
-        """Output of the windows, concatenated with the weights of global tokens."""
-        near = hide(scores(blocks, keys), seen[..., None, :] & band)
-        weights = weigh(torch.cat([near, far], -1), inputs.dropout)
-        near, far = torch.split(weights, [near.shape[-1], far.shape[-1]], -1)
-        return torch.cat([near @ values, far], -1)
+    def joined(x: Tensor) -> Tensor:
+        """(B, H, D, N, S, …) → (B, H, L, …)."""
+        return x.flatten(3, 4).transpose(2, 3).flatten(2, 3)[:, :, :tokens]
 
-    blocks_each = max(1, TOGETHER // size)
-    groups = zip(
-        *(torch.split(x, blocks_each, 3) for x in (blocks, keys, values, seen, far)),
-        strict=True,
-    )
-    out = torch.cat(
-        [recomputed(attend, *group) for group in groups], 3
-    )  # (B, H, D, N, S, …)
-    out = out.flatten(3, 4).transpose(2, 3).flatten(2, 3)[:, :, :tokens]
-    out, far = torch.split(out, [v.shape[3], far.shape[-1]], -1)
-    return out + far @ v[:, :, front] if globals_ else out
-
-
-def within(tokens: int, reach: int, dilation: int) -> tuple[int, int]:
-    """Reach and dilation of the same window, without positions beyond the ends of `tokens` tokens.
-
-    If even the next key is out of range, the window is the token itself, and interleaving is unnecessary.
-    """
-    reach = min(reach, tokens // dilation)
-    return reach, dilation if reach else 1
+    out = joined(near @ values)
+    return out + joined(far) @ v[:, :, front] if globals_ else out
 
 
 def _interleaved(x: Tensor, dilation: int, size: int) -> Tensor:
@@ -140,7 +119,7 @@ class LongformerOptions(Section):
     )
 
 
-class Longformer(HeadsLayer):
+class Longformer(AttentionLayer):
     """A window, optionally dilated, and global tokens."""
 
     def __init__(self, shape: LayerShape, options: LongformerOptions) -> None:
@@ -152,15 +131,21 @@ class Longformer(HeadsLayer):
 
         self.query, self.key, self.value = projection(), projection(), projection()
 
-    def size(self, tokens: int) -> tuple[int, int]:
-        reach, dilation = within(tokens, self.options.window, self.options.dilation)
-        size = max(reach, SMALLEST)
-        padded = tokens + -tokens % (dilation * size)
-        return padded, size + 2 * reach + min(self.globals, tokens)
-
-    def attend(self, inputs: Heads) -> Tensor:
+    def compute(
+        self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
+    ) -> Tensor:
         options = self.options
-        return window_attention(inputs, options.window, options.dilation, self.globals)
+        return window_attention(
+            q,
+            k,
+            v,
+            present,
+            options.window,
+            options.dilation,
+            self.globals,
+            self.shape.causal,
+            dropout,
+        )
 
     def forward(
         self,
@@ -178,19 +163,9 @@ class Longformer(HeadsLayer):
             return out
         assert hidden is not None
         front = min(self.globals, q.shape[2])
-        weights = self.global_weights(hidden.to(out.dtype), lengths)
+        weights = self.global_weights(hidden, lengths).to(out.dtype)
         weights = drop(weights, dropout) if dropout else weights
-        if is_plain(self.value, nn.Linear):
-            seen = torch.einsum("bhgl,bld->bhgd", weights, hidden.to(weights.dtype))
-            by_head = torch.unflatten(
-                self.value.weight.to(seen.dtype), 0, (self.shape.heads, -1)
-            )  # (H, K, D)
-            bias = torch.unflatten(
-                self.value.bias.to(seen.dtype), 0, (self.shape.heads, 1, -1)
-            )  # (H, 1, K)
-            first = seen @ by_head.mT + weights.sum(-1, keepdim=True) * bias
-        else:
-            first = weights @ self._by_head(self.value(hidden)).to(weights.dtype)
+        first = weights @ self._by_head(self.value(hidden)).to(out.dtype)
         if lengths is not None:
             present = (
                 torch.arange(front, device="cpu")
@@ -210,23 +185,12 @@ class Longformer(HeadsLayer):
     ) -> Tensor:
         """Attention weights of the global tokens, from the layer's input (B, L, D): (B, H, G, L)."""
         assert self.query is not None and self.key is not None
-        tokens, heads = hidden.shape[1], self.shape.heads
+        tokens = hidden.shape[1]
         front = min(self.globals, tokens)
         first = hidden[:, :front]
-        if is_plain(self.query, nn.Linear):
-            query = first @ self.query.weight.to(hidden.dtype).T + self.query.bias.to(
-                hidden.dtype
-            )
-        else:
-            query = self.query(first).to(hidden.dtype)
-        query = self._by_head(query) / math.sqrt(self.shape.width)  # (B, H, G, K)
-        if is_plain(self.key, nn.Linear):
-            by_head = torch.unflatten(
-                self.key.weight.to(hidden.dtype), 0, (heads, -1)
-            )  # (H, K, D)
-            score = torch.einsum("bhgd,bld->bhgl", query @ by_head, hidden)
-        else:
-            score = query @ self._by_head(self.key(hidden)).to(query.dtype).mT
+        score = scores(
+            self._by_head(self.query(first)), self._by_head(self.key(hidden))
+        )
         position = torch.arange(tokens, device=hidden.device)
         ends = [tokens] * len(hidden) if lengths is None else lengths
         seen = (position < torch.as_tensor(ends, device=position.device)[:, None])[
@@ -235,14 +199,6 @@ class Longformer(HeadsLayer):
         if self.shape.causal:
             seen = seen & (position <= position[:front, None])
         return weigh(hide(score, seen))
-
-    def matrix(self, q: Tensor, k: Tensor, hidden: Tensor) -> Tensor:
-        """The effective matrix (B, H, L, L); rows of global tokens refer to their separate values."""
-        local = effective_matrix(super().forward, q, k)
-        if self.value is None:
-            return local
-        first = self.global_weights(hidden.to(q.dtype), None)
-        return torch.cat([first, local[:, :, first.shape[2] :]], 2)
 
 
 MECHANISMS = (

@@ -21,21 +21,12 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import pad
 
-from bigbird_dna.attention.mechanism import (
-    AttentionLayer,
-    HeadSlice,
-    by_heads,
-    recomputed,
-    triangle,
-)
-from bigbird_dna.attention.recompute import Redrawn, standing
+from bigbird_dna.attention.mechanism import AttentionLayer, Redrawn, triangle
 from bigbird_dna.config.mechanisms import LayerShape, Mechanism
 from bigbird_dna.config.section import Section
 
 CHUNK = 128
 """Tokens whose sums over earlier tokens are computed together; causal only."""
-TOGETHER = 1024
-"""Tokens whose features are computed together without causality."""
 
 
 class Directions(Redrawn):
@@ -79,8 +70,7 @@ class Performer(AttentionLayer):
     """FAVOR+; its error decreases with the root of the number of features. Dropout has no effect."""
 
     def __init__(self, shape: LayerShape, options: PerformerOptions) -> None:
-        super().__init__()
-        self.shape = shape
+        super().__init__(shape, options)
         drawn = (shape.heads, options.features, shape.width)
         self.directions = Directions(drawn, options.seed, shape.layer, options.redraw)
 
@@ -88,28 +78,23 @@ class Performer(AttentionLayer):
         self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
     ) -> Tensor:
         """Attention by the current features; `dropout` is ignored because no weights are computed."""
-        tokens, width = q.shape[2:]
-        present = present[..., None]  # (B, 1, L, 1)
-        directions = standing(self.directions.drawn)
-
-        def attend(
-            part: HeadSlice, query: Tensor, key: Tensor, value: Tensor
-        ) -> Tensor:
-            wide = torch.promote_types(value.dtype, torch.float32)
-            arguments = (
-                query.to(wide),
-                key.to(wide),
-                value.to(wide),
-                directions[part[1]].to(wide),
-            )
-            if self.shape.causal:
-                return prefix_attention(*arguments).to(value.dtype)
-            return whole_attention(*arguments, present[part[0]]).to(value.dtype)
-
-        each = tokens * (4 * directions.shape[1] + 8 * width)
+        wide = torch.promote_types(v.dtype, torch.float32)
+        directions = self.directions.drawn.to(wide)
         # Autocast would compute every product in half precision, making exponentials inaccurate or infinite.
         with torch.autocast(q.device.type, enabled=False):
-            return by_heads(attend, (q, k, v), each)
+            if self.shape.causal:
+                out = prefix_attention(q.to(wide), k.to(wide), v.to(wide), directions)
+                return out.to(v.dtype)
+            a = exponents(q.to(wide), directions)
+            b = exponents(k.to(wide), directions)
+            b = b.masked_fill(~present[..., None], torch.finfo(wide).min)
+            largest = b.detach().amax(2, keepdim=True)  # (B, H, 1, F)
+            # (B, H, F, K + 1): the denominator is the last component
+            sums = (b - largest).exp().mT @ pad(v.to(wide), (0, 1), value=1)
+            a = a + largest
+            out = (a - a.detach().amax(-1, keepdim=True)).exp() @ sums
+            # Each query has a feature with exponent 0, as does some key, so no denominator is below 1.
+            return (out[..., :-1] / out[..., -1:]).to(v.dtype)
 
 
 def exponents(x: Tensor, directions: Tensor) -> Tensor:
@@ -118,52 +103,17 @@ def exponents(x: Tensor, directions: Tensor) -> Tensor:
     return x @ directions.mT - x.square().sum(-1, keepdim=True) / 2
 
 
-def whole_attention(
-    q: Tensor, k: Tensor, v: Tensor, directions: Tensor, present: Tensor
-) -> Tensor:
-    """Attention to all keys, (B, H, L, K); `directions` (H, F, K), `present` (B, 1, L, 1): not padding.
-
-    Features are computed for `TOGETHER` tokens at a time, and again in the backward pass.
-    """
-    chunks = [torch.split(x, TOGETHER, 2) for x in (q, k, v, present)]
-    with torch.no_grad():
-        tops = [
-            _hidden(exponents(k, directions), seen).amax(2, keepdim=True)
-            for _, k, _, seen in zip(*chunks, strict=True)
-        ]
-        largest = torch.stack(tops).amax(0)  # (B, H, 1, F)
-
-    def of_keys(k: Tensor, v: Tensor, present: Tensor) -> Tensor:
-        keys = (_hidden(exponents(k, directions), present) - largest).exp()
-        return keys.mT @ pad(
-            v, (0, 1), value=1
-        )  # (B, H, F, K + 1): the denominator is the last component
-
-    def of_queries(q: Tensor, sums: Tensor) -> Tensor:
-        a = exponents(q, directions) + largest
-        out = (a - a.detach().amax(-1, keepdim=True)).exp() @ sums
-        # Each query has a feature with exponent 0, as does some key, so no denominator is below 1.
-        return out[..., :-1] / out[..., -1:]
-
-    sums = sum(
-        recomputed(of_keys, k, v, seen) for _, k, v, seen in zip(*chunks, strict=True)
-    )
-    return torch.cat([recomputed(of_queries, q, sums) for q in chunks[0]], 2)
-
-
-def _hidden(exponents: Tensor, present: Tensor) -> Tensor:
-    return exponents.masked_fill(~present, torch.finfo(exponents.dtype).min)
-
-
 def prefix_attention(q: Tensor, k: Tensor, v: Tensor, directions: Tensor) -> Tensor:
-    """Attention to the keys up to each query, else as `whole_attention`. Only padding attends to padding."""
+    """Attention to the keys up to each query: (B, H, L, K); `directions` (H, F, K). Only padding attends to padding."""
     tokens = v.shape[2]
     a, b = exponents(q, directions), exponents(k, directions)
     peaks = b.detach().amax(-1)  # μ (B, H, L)
     largest = peaks.cummax(2).values
     keys = (b - peaks[..., None]).exp()
     queries = (a - a.detach().amax(-1, keepdim=True)).exp()
-    counted = pad(v, (0, 1), value=1)  # (B, H, L, K + 1), as in `of_keys`
+    counted = pad(
+        v, (0, 1), value=1
+    )  # (B, H, L, K + 1): the denominator is the last component
     missing = -tokens % CHUNK
     if missing:
         keys, queries, counted = (

@@ -26,15 +26,7 @@ from torch import Tensor
 from torch.nn.functional import dropout as drop
 from torch.nn.functional import normalize, pad
 
-from bigbird_dna.attention.mechanism import (
-    AttentionLayer,
-    HeadSlice,
-    blocks_of,
-    by_heads,
-    hide,
-    recomputed,
-)
-from bigbird_dna.attention.recompute import Redrawn, selected
+from bigbird_dna.attention.mechanism import AttentionLayer, Redrawn, hide
 from bigbird_dna.config.mechanisms import LayerShape, Mechanism
 from bigbird_dna.config.section import Section
 
@@ -66,7 +58,7 @@ def hashed_attention(
         zip(order.unbind(2), position.unbind(2), strict=True)
     ):
         chunks = torch.unflatten(members, 2, (-1, size))  # (B, H, N, M)
-        out, total = recomputed(_one_round, q, keys, v, chunks, codes, number, dropout)
+        out, total = _one_round(q, keys, v, chunks, codes, number, dropout)
         outs.append(out.gather(2, where[..., None].expand_as(v)))
         totals.append(total.gather(2, where[..., None]))  # (B, H, L, 1)
     weights_of_rounds = torch.stack(totals).softmax(0).to(v.dtype)
@@ -157,8 +149,7 @@ class Reformer(AttentionLayer):
     """Attention within buckets of tokens with equal hashes; more rounds approximate full attention better."""
 
     def __init__(self, shape: LayerShape, options: ReformerOptions) -> None:
-        super().__init__()
-        self.buckets, self.chunk = options.buckets, options.chunk
+        super().__init__(shape, options)
         drawn = (shape.heads, options.rounds, shape.width, options.buckets // 2)
         self.rotations = Redrawn(drawn, options.seed, shape.layer, options.redraw)
 
@@ -166,32 +157,10 @@ class Reformer(AttentionLayer):
         self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
     ) -> Tensor:
         """Attention of q and v by the current hashes; `k` equals q."""
-        tokens, width = q.shape[2:]
         with torch.no_grad():
-            buckets = selected(lambda: self._hashed(q), self.buckets)
-
-        def attend(
-            part: HeadSlice, query: Tensor, key: Tensor, value: Tensor
-        ) -> Tensor:
-            return hashed_attention(
-                query, value, buckets[part], present[part[0]], self.chunk, dropout
-            )
-
-        chunks, size = blocks_of(tokens, self.chunk)
-        each = chunks * size * buckets.shape[2] * (10 * size + 6 * width)
-        return by_heads(attend, (q, k, v), each)
-
-    def _hashed(self, q: Tensor) -> Tensor:
-        """Buckets (B, H, R, L), a few heads at a time: intermediates have one element per bucket."""
-        rotations = self.rotations.drawn
-
-        def choose(part: HeadSlice, query: Tensor) -> Tensor:
-            rotated = query[:, :, None] @ rotations[part[1]].to(query.dtype)
-            return torch.cat([rotated, -rotated], -1).argmax(-1)
-
-        return by_heads(
-            choose, (q,), 2 * q.shape[2] * rotations.shape[1] * self.buckets
-        )
+            rotated = q[:, :, None] @ self.rotations.drawn.to(q.dtype)
+            buckets = torch.cat([rotated, -rotated], -1).argmax(-1)  # (B, H, R, L)
+        return hashed_attention(q, v, buckets, present, self.options.chunk, dropout)
 
 
 _COST = "L · rounds · (K + chunk · rounds + buckets)"

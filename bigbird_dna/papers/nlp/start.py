@@ -69,8 +69,7 @@ def make_start(section: TextTaskConfig, texts: Iterable[str]) -> Start:
     """Return the initial state of a training, and seed torch.
 
     With a model, the encoder has the model's shapes, and keys that are set only change properties such as
-    attention and positions. If the model has fewer positions, learned positions are tiled and rotary
-    positions are interpolated. Without a model, a tokenizer is trained on `texts`. `ConfigError` if a key
+    attention and positions. If the model has fewer positions, learned positions are tiled. Without a model, a tokenizer is trained on `texts`. `ConfigError` if a key
     contradicts the model.
     """
     torch.manual_seed(section.seed)
@@ -95,8 +94,7 @@ def make_start(section: TextTaskConfig, texts: Iterable[str]) -> Start:
                 f"encoder.{key} {value}: the model {directory} has {known}"
             )
     positions = changes.pop("max_length", model.config.max_length)
-    is_rotary = model.config.position_encoding == "rotary"
-    extend_positions(network, positions, "interpolate" if is_rotary else "tile")
+    extend_positions(network, positions)
     try:
         config = EncoderConfig(**network.config.model_dump() | changes)
     except ValueError as error:

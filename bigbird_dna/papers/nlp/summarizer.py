@@ -80,9 +80,10 @@ class Summarizer(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
     accepts_loss_kwargs = True
 
     def __init__(self, config: EncoderConfig) -> None:
-        for key in ("reversible", "kmers"):
-            if getattr(config, key):
-                raise ConfigError(f"encoder.{key}: not supported by a decoder")
+        if config.kmers:
+            raise ConfigError(
+                f"encoder.kmers {config.kmers}: not supported by a decoder"
+            )
         if config.norm == "pre":
             raise ConfigError("encoder.norm pre: not supported by a decoder")
         super().__init__(
