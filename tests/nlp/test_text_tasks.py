@@ -82,11 +82,12 @@ def test_an_interrupted_training_resumes_to_the_same_bytes(
     stopped = run(*words, *checkpoints, "--time-limit", "0:00:01")
     assert stopped.code == 75, stopped.err
     assert "stopped at step 1 of 3" in stopped.err
+    refused = run(*words, *checkpoints, "--set", "tasks.a.training.seed=5")
+    assert refused.code == 2 and "another configuration" in refused.err
     again = run(*words, *checkpoints)
     assert again.code == 0 and "checkpoint-1: resumed" in again.err
     assert (model / "model.safetensors").read_bytes() == weights
-    refused = run(*words, *checkpoints, "--set", "tasks.a.training.seed=5")
-    assert refused.code == 2 and "another configuration" in refused.err
+    assert not [*(tmp_path / "other").glob("*")]
 
 
 def test_regression(run: Run, write: Write, tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from bigbird_dna.papers.nlp.config import (
 )
 from bigbird_dna.papers.nlp.records import (
     Record,
-    TextRecord,
     check_records,
     read_records,
     write_objects,
@@ -60,10 +59,7 @@ def write_splits(
                         raise ConfigError("data.generated: not available for this task")
                     source, rows = "generated", generate(data.generated, split)
                 else:
-                    if data.installed is None or kind is not TextRecord:
-                        raise ConfigError(
-                            "data.installed: only for tasks of kind pretraining"
-                        )
+                    assert data.installed is not None
                     source = "Python's documentation"
                     rows = installed_documents(data.installed, split)
                 records = check_records(enumerate(rows, 1), kind, source)

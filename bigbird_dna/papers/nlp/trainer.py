@@ -1,5 +1,6 @@
 """Training of a network by transformers' `Trainer`, with checkpoints from which the same command resumes."""
 
+import shutil
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -86,7 +87,7 @@ def fit(
     end: float = float("inf"),
     callbacks: Sequence[Any] = (),
 ) -> None:
-    """Train a network whose `forward` returns `loss` and `logits`, and write its directory.
+    """Train a network whose `forward` returns `loss` and `logits`, write its directory, and remove checkpoints.
 
     Parameters
     ----------
@@ -171,3 +172,6 @@ def fit(
         else:
             model = make_model(network.cpu(), start.tokenizer, start.config, settings)
             write_model(directory, model, identity, metrics, {})
+    for path in checkpoints.glob("checkpoint-*"):
+        shutil.rmtree(path)
+    (checkpoints / IDENTITY).unlink()
