@@ -37,19 +37,6 @@ def device(wildcards: object, resources: Any) -> str:
     return "cuda" if resources.gpu else "cpu"
 
 
-def time_limit(wildcards: object, resources: Any) -> list[str]:
-    """Return the option that stops a training before its Slurm job's time limit; none without Slurm.
-
-    The margin covers the minutes before the training begins.
-    """
-    minutes = max(2, resources.runtime - 5)
-    return (
-        [f"--time-limit={minutes // 60}:{minutes % 60:02}:00"]
-        if resources.get("slurm_partition")
-        else []
-    )
-
-
 def threads_each(wildcards: object, threads: int, resources: Any) -> int:
     """Return the threads per process of a training; like the device, they have no effect on weights."""
     each: int = max(1, threads * resources.get("nodes", 1) // resources.processes)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bigbird_dna.finetuning.chromatin import ChromatinObjective
+from bigbird_dna.finetuning.chromatin import ChromatinTask
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.model.batching import BinRows, pad
@@ -31,26 +31,27 @@ def sentencepiece_of(tokenizer: Tokenizer) -> Encode:
 
 
 class PlainBatches:
-    """The batches of an objective: every window read from its file, and encoded by SentencePiece."""
+    """The batches of a task: every window read from its file, and encoded by SentencePiece."""
 
-    def __init__(self, objective: ChromatinObjective, reference: Reference) -> None:
-        self.objective, self.reference = objective, reference
-        self.encode = sentencepiece_of(objective.tokenizer)
+    def __init__(self, task: ChromatinTask, reference: Reference) -> None:
+        self.task, self.reference = task, reference
+        self.encode = sentencepiece_of(task.tokenizer)
 
     def batch(self, step: int, first: int, count: int) -> Batch:
-        """What `ChromatinObjective.batch` makes."""
-        made, size = self.objective, self.objective.data.bin_size
+        """What `ChromatinTask.batch` makes."""
+        made, size = self.task, self.task.bins.bin_size
         chosen, shifts, turned = made.draws.at(step, first, count)
         rows, sequences = made.neighbors[chosen], []
         bins = np.empty(rows.shape, np.int64)
         for number, (row, shift, turn) in enumerate(
-            zip(made.training[chosen], shifts, turned, strict=True)
+            zip(made.draws.training[chosen], shifts, turned, strict=True)
         ):
             start = int(made.starts[row]) - (made.window - size) // 2 + int(shift)
             sequence = self.reference.fetch(
                 Interval(made.contigs[row], start, start + made.window)
             )
-            begins = int(made.starts[row]) + made.sides * size - start
+            sides = np.arange(rows.shape[1]) - rows.shape[1] // 2
+            begins = int(made.starts[row]) + sides * size - start
             if turn:
                 sequence = reverse_complement(sequence)
                 begins = (made.window - begins - size)[::-1]
@@ -58,15 +59,15 @@ class PlainBatches:
             sequences.append(sequence)
             bins[number] = begins
         encoded = plain_bin_rows(
-            made.tokenizer, self.encode, sequences, bins, size, made.positions
+            made.tokenizer, self.encode, sequences, bins, size, made.encoder.max_length
         )
         ids, lengths = pad(encoded.ids, made.tokenizer.pad_id)
-        labels = made.data.labels.rows(np.maximum(rows, 0).ravel()).reshape(
+        labels = made.bins.labels.rows(np.maximum(rows, 0).ravel()).reshape(
             *rows.shape, -1
         )
-        names = [track.name for track in made.data.tracks]
+        names = [track.name for track in made.bins.tracks]
         places = [
-            names.index(track.opposite or track.name) for track in made.data.tracks
+            names.index(track.opposite or track.name) for track in made.bins.tracks
         ]
         labels[turned] = labels[turned][..., places]
         return {

@@ -445,21 +445,12 @@ def test_what_decides_weights() -> None:
         "checkpoint_minutes",
         "grad_accumulation",
         "precision",
-        "allow_slow_attention",
+        "torch_compile",
+        "evaluate_every",
     }
-    computing |= {"torch_compile"}
-    pretraining, measured = (
-        computing | {"further_tokens", "ngram_order"},
-        {"evaluate_every"},
-    )
-    assert aside(PretrainingConfig(keep="best")) == pretraining
-    assert aside(PretrainingConfig(keep="last")) == pretraining | measured | {
-        "evaluation_sequences"
-    }
-    assert aside(ChromatinTrainingConfig(keep="best")) == computing
-    assert aside(ChromatinTrainingConfig(keep="last")) == computing | measured | {
-        "evaluation_bins"
-    }
+    pretraining = {"further_tokens", "ngram_order", "evaluation_sequences"}
+    assert aside(PretrainingConfig()) == computing | pretraining
+    assert aside(ChromatinTrainingConfig()) == computing | {"evaluation_bins"}
     assert aside(ClassifierConfig()) == {"views"}
     assert aside(EncoderConfig()) == {"attention_backend", "gradient_checkpointing"}
 

@@ -239,7 +239,6 @@ def test_training_has_the_losses_of_the_cpu_and_goes_on_where_it_stopped(
 ) -> None:
     monkeypatch.setattr(loop, "LOG_STEPS", 1)
     more = {
-        "allow_slow_attention": True,
         "torch_compile": compiled,
     }  # heads are too narrow for the kernel
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,9 +29,9 @@ from bigbird_dna.genome.sequence import UNKNOWN
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.draws import WindowDraws
-from bigbird_dna.training.loop import Batch, Objective
+from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.losses import LabelLoss
-from bigbird_dna.training.task import Training, TrainingResult, fit
+from bigbird_dna.training.task import Task, TrainingResult, fit
 
 Bytes = NDArray[np.uint8]
 
@@ -76,7 +77,7 @@ class DrawnTexts(TextWindows):
             for text, (left, right) in zip(self.sequences(chosen), cuts, strict=True)
         ]
         if self.both_strands:
-            texts = self.draws.turned(texts, step, first)
+            texts = self.draws.on_strands(texts, step, first)
         return texts, self.labels(chosen)
 
 
@@ -94,7 +95,7 @@ class NetworkSettings:
     evaluated: int = 2000  # most held-out windows on which weights are chosen
 
 
-class NetworkBaseline(Training[nn.Module]):
+class NetworkBaseline(Task[nn.Module, None]):
     """A network on one-hot windows, made by `network(length, labels)`: from (B, 4, L) to logits (B, T), with a layer
     `output`; `network.shortest` is the least window in bp. `windows` identifies its data: a killed training resumes only on the same
     windows. Computation is in bfloat16 where that is faster. On one type of CPU, a seed gives bit-identical
@@ -119,7 +120,7 @@ class NetworkBaseline(Training[nn.Module]):
         self.checkpoints, self.device = checkpoints, choose_device(device)
         self.trained: TrainingResult[nn.Module] | None = None
 
-    @property
+    @cached_property
     def config(self) -> TrainingConfig:
         return self.settings.training
 
@@ -131,34 +132,52 @@ class NetworkBaseline(Training[nn.Module]):
         network: nn.Module = self.network(self.learned.length, self.learned.shape[1])
         return network
 
-    def objective(self, network: nn.Module, world: World) -> NetworkObjective:
-        return NetworkObjective(
-            self.learned, self.held_out, self.settings, world.device
-        )
-
     def initialize(self, network: nn.Module) -> None:
         output = network.output  # initialized to the best constant prediction
         assert isinstance(output, nn.Linear)
         with torch.no_grad():
             output.bias.copy_(self.settings.loss.constant(self.learned.shares))
 
-    def describe(self, network: nn.Module) -> str:
-        return f"{self.name}: {self.learned.shape[0]:,} training windows of {self.learned.length:,} bp"
+    def batch(self, step: int, first: int, count: int) -> Batch:
+        sequences, labels = self.learned.draw(step, first, count)
+        codes = torch.from_numpy(base_codes(sequences))
+        return {
+            "codes": codes,
+            "labels": torch.from_numpy(labels).float(),
+            "lengths": torch.full((count,), codes.shape[1]),
+        }
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return {"windows": self.settings.loss.count(batch["labels"])}
+
+    def loss(
+        self, network: nn.Module, batch: Batch, totals: dict[str, float]
+    ) -> Tensor:
+        logits = network(one_hot(batch["codes"])).float()
+        losses = self.settings.loss.rows(logits, batch["labels"])
+        return losses.sum() / totals["windows"]
+
+    def evaluate(self, network: nn.Module, world: World) -> dict[str, float]:
+        """Return loss and metric of held-out windows, on one strand."""
+        logits = _logits(network, self.evaluated, self.device)
+        return self.settings.loss.metrics(logits, self.evaluated_labels)
 
     def fit(self, learned: Any, held_out: Windows) -> Self:
         """Train the network, or resume. `learned` are windows with `shares` (T,), the fraction of positives, and
         `draw(step, first, count)`, which returns the windows `first … first + count` of a step, and their
         labels (n, T)."""
-        self.learned, self.held_out = learned, held_out
+        self.learned = learned
         length, shortest = learned.length, self.network.shortest
         if length < shortest:
             raise DataError(
                 f"{self.name}: windows of {length} bp are too short; the network needs {shortest} bp"
             )
-        world = World(0, 1, self.device)
-        with world.at_end:
-            self.trained = fit(self, self.checkpoints, world)
-            world.at_end.pop_all()  # keep the lock until `finish`
+        settings = self.settings
+        seed = settings.training.seed, 5
+        rows = sample(np.arange(held_out.shape[0]), settings.evaluated, seed)
+        self.evaluated = base_codes(held_out.sequences(rows))
+        self.evaluated_labels = held_out.labels(rows)
+        self.trained = fit(self, self.checkpoints, World(0, 1, self.device))
         return self
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
@@ -179,7 +198,7 @@ class NetworkBaseline(Training[nn.Module]):
     def finish(self) -> None:
         """Remove the checkpoints."""
         assert self.trained is not None
-        self.trained.store.remove()
+        self.trained.remove_checkpoint()
 
 
 class CnnProm(nn.Module):
@@ -206,48 +225,6 @@ class CnnProm(nn.Module):
     def forward(self, windows: Tensor) -> Tensor:
         x = self.pool(F.relu(self.motifs(windows)))
         return self.output(F.relu(self.dense(x.flatten(1))))  # type: ignore[no-any-return]
-
-
-class NetworkObjective(Objective):
-    """The loss of the windows' labels."""
-
-    def __init__(
-        self,
-        learned: Any,
-        held_out: Windows,
-        settings: NetworkSettings,
-        device: torch.device,
-    ) -> None:
-        self.learned, self.settings, self.device = learned, settings, device
-        seed = settings.training.seed, 5
-        rows = sample(np.arange(held_out.shape[0]), settings.evaluated, seed)
-        self.evaluated = base_codes(held_out.sequences(rows))
-        self.labels = held_out.labels(rows)
-
-    def batch(self, step: int, first: int, count: int) -> Batch:
-        sequences, labels = self.learned.draw(step, first, count)
-        codes = torch.from_numpy(base_codes(sequences))
-        return {
-            "codes": codes,
-            "labels": torch.from_numpy(labels).float(),
-            "lengths": torch.full((count,), codes.shape[1]),
-        }
-
-    def counts(self, batch: Batch) -> dict[str, float]:
-        return {"windows": self.settings.loss.count(batch["labels"])}
-
-    def loss(
-        self, network: nn.Module, batch: Batch, totals: dict[str, float]
-    ) -> Tensor:
-        logits = network(one_hot(batch["codes"])).float()
-        return (
-            self.settings.loss.rows(logits, batch["labels"]).sum() / totals["windows"]
-        )
-
-    def evaluate(self, network: nn.Module) -> dict[str, float]:
-        """Return loss and metric of held-out windows, on one strand."""
-        logits = _logits(network, self.evaluated, self.device)
-        return self.settings.loss.metrics(logits, self.labels)
 
 
 def _logits(

@@ -187,14 +187,6 @@ def evaluate_pretraining(
             min=1,
         ),
     ] = 6,
-    baselines: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="File of train baseline for the same inputs.",
-            show_default="fitted here",
-        ),
-    ] = None,
     model_only: Annotated[
         bool,
         typer.Option("--model-only", help="Evaluate the model without baselines."),
@@ -213,7 +205,7 @@ def evaluate_pretraining(
     from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.pretraining.evaluation import evaluate_pretraining
 
-    check_output(output, [model, tokens, baselines])
+    check_output(output, [model, tokens])
     with cpu_threads(threads):
         evaluate_pretraining(
             model,
@@ -222,7 +214,6 @@ def evaluate_pretraining(
             sequences=sequences,
             sequence_tokens=sequence_tokens,
             token_order=ngram_order,
-            baselines=baselines,
             alone=model_only,
             device=device,
         )

@@ -272,15 +272,6 @@ Checkpoints = Annotated[
         show_default=str(RESULTS.checkpoints),
     ),
 ]
-TimeLimit = Annotated[
-    str | None,
-    typer.Option(
-        metavar="[D-]HH:MM:SS",
-        help="Save a checkpoint and stop with exit code 75 before this much time has "
-        "passed.",
-        show_default="the end of the Slurm job",
-    ),
-]
 NewModel = Annotated[
     Path,
     typer.Option(
@@ -337,16 +328,14 @@ def read_run(
 
 
 @contextmanager
-def training(
-    device: str, time_limit: str | None, threads: int | None
-) -> "Iterator[World]":
+def training(device: str, threads: int | None) -> "Iterator[World]":
     """Yield the processes that train together, with this one's threads."""
     from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.training.distributed import time_of_end, world
+    from bigbird_dna.training.distributed import world
 
     with (
         cpu_threads(threads),
-        world(device, time_of_end(time_limit)) as processes,
+        world(device) as processes,
     ):
         yield processes
 

@@ -17,7 +17,6 @@ from bigbird_dna.cli.options import (
     Force,
     Overrides,
     Threads,
-    TimeLimit,
     output_option,
     read_run,
 )
@@ -60,7 +59,6 @@ def run_experiment(
         Path | None,
         output_option("DIR", "Directory for the tables.", RESULTS.report),
     ] = None,
-    time_limit: TimeLimit = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -75,11 +73,9 @@ def run_experiment(
 
     from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.papers.experiments.shared import Trainings
-    from bigbird_dna.training.distributed import time_of_end
 
     if only is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("several processes run one training: give --only")
-    end = time_of_end(time_limit)
     run, paths = read_run(config, overrides)
     packaged = name in EXPERIMENTS
     try:
@@ -92,7 +88,7 @@ def run_experiment(
             f"experiment {name!r}: {one_of(name, EXPERIMENTS)}, or a module with a function `run`: {error}"
         ) from None
     report = output or (paths.report / EXPERIMENTS.get(name, [name])[0]).parent
-    trainings = Trainings(paths, name, device, end, only)
+    trainings = Trainings(paths, name, device, only)
     with cpu_threads(threads):
         for line in experiment_of(run, trainings, report):
             log(line)
@@ -192,7 +188,6 @@ def train_task(
     overrides: Overrides = None,
     output: NewTextModel = None,
     checkpoints: TextCheckpoints = None,
-    time_limit: TimeLimit = None,
     device: Device = "auto",
     threads: Threads = None,
     force: Force = False,
@@ -200,7 +195,7 @@ def train_task(
     """Pretrain or fine-tune a model on the records of a task; resumes and stops like pretrain."""
     from bigbird_dna.disk.directories import check_directory
     from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.training.distributed import time_of_end
+    from bigbird_dna.training.distributed import job_end
 
     module, section, paths = open_task(config, task, overrides)
     output = output or paths.model
@@ -212,7 +207,7 @@ def train_task(
             output,
             checkpoints=checkpoints or paths.checkpoints,
             device=device,
-            end=time_of_end(time_limit),
+            end=job_end(),
         )
 
 

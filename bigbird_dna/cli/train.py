@@ -24,7 +24,6 @@ from bigbird_dna.cli.options import (
     RunWindows,
     SequenceColumn,
     Threads,
-    TimeLimit,
     output_option,
     read_run,
     training,
@@ -84,7 +83,6 @@ def pretrain(
         output_option("MODEL_DIR", "Model directory to write.", RESULTS.pretrained),
     ] = None,
     checkpoints: Checkpoints = None,
-    time_limit: TimeLimit = None,
     device: Device = "auto",
     threads: Threads = None,
     force: Force = False,
@@ -107,7 +105,7 @@ def pretrain(
         tokens=tokens,
         tokenizer_path=tokenizer or tokens / paths.tokenizer.name,
     )
-    with training(device, time_limit, threads) as world:
+    with training(device, threads) as world:
         train(
             task,
             output or paths.pretrained,
@@ -140,7 +138,6 @@ def finetune_promoter(
         ),
     ] = None,
     checkpoints: Checkpoints = None,
-    time_limit: TimeLimit = None,
     device: Device = "auto",
     threads: Threads = None,
     force: Force = False,
@@ -152,7 +149,7 @@ def finetune_promoter(
 
     run, paths = read_run(config, overrides)
     name = "control" if shuffle_labels else negative_set
-    with training(device, time_limit, threads) as world:
+    with training(device, threads) as world:
         task = PromoterTask(
             run=run,
             negative_set=negative_set,
@@ -214,7 +211,6 @@ def finetune_chromatin(
         ),
     ] = None,
     checkpoints: Checkpoints = None,
-    time_limit: TimeLimit = None,
     device: Device = "auto",
     threads: Threads = None,
     force: Force = False,
@@ -225,7 +221,7 @@ def finetune_chromatin(
     from bigbird_dna.training.task import train
 
     run, paths = read_run(config, overrides)
-    with training(device, time_limit, threads) as world:
+    with training(device, threads) as world:
         task = ChromatinTask(
             run=run,
             window=run.chromatin.data.window if window is None else window,
@@ -306,7 +302,6 @@ def finetune_sequences(
             show_default="MODEL_DIR.checkpoints",
         ),
     ] = None,
-    time_limit: TimeLimit = None,
     device: Device = "auto",
     threads: Threads = None,
     force: Force = False,
@@ -325,7 +320,7 @@ def finetune_sequences(
     from bigbird_dna.training.task import train
 
     run, _ = read_run(config, overrides)
-    with training(device, time_limit, threads) as world:
+    with training(device, threads) as world:
         labeled = LabeledSequenceTask(
             run=run,
             data=data,
@@ -405,8 +400,8 @@ def audit_dataset(
 )
 def train_baseline(
     task: Annotated[
-        Literal["language", "promoter", "chromatin"],
-        typer.Argument(metavar="TASK", help="language, promoter or chromatin."),
+        Literal["promoter", "chromatin"],
+        typer.Argument(metavar="TASK", help="promoter or chromatin."),
     ],
     config: Config,
     overrides: Overrides = None,
@@ -414,20 +409,11 @@ def train_baseline(
         Path | None,
         output_option(
             "PATH",
-            "language: .npz; promoter: directory; chromatin: probabilities of the test "
-            "bins (.npy).",
+            "promoter: directory; chromatin: probabilities of the test bins (.npy).",
             "a file of the run in RESULTS",
         ),
     ] = None,
     reference: RunReference = None,
-    tokens: RunTokens = None,
-    tokenizer: RunTokenizer = None,
-    sequences: Annotated[
-        int,
-        typer.Option(
-            metavar="N", help="language: most inputs to evaluate per split.", min=1
-        ),
-    ] = 1000,
     negative_set: Annotated[
         str | None,
         typer.Option(metavar="SET", help="promoter: negative set, required."),
@@ -487,29 +473,15 @@ def train_baseline(
 ) -> None:
     """Fit a baseline, and predict the same held-out data as the models of the task.
 
-    language: n-gram and Markov models on the masked tokens of evaluate pretraining, which otherwise fits them
-    itself. promoter: logistic regressions, one file of predictions for each kind of features. chromatin: a
+    promoter: logistic regressions, one file of predictions for each kind of features. chromatin: a
     logistic regression on k-mers, and then dyads, for every track.
     """
-    from bigbird_dna.disk.outputs import check_output
     from bigbird_dna.finetuning.evaluation import evaluate_baseline, promoter_baselines
     from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.pretraining.evaluation import fit_baselines
 
     run, paths = read_run(config, overrides)
     with cpu_threads(threads):
-        if task == "language":
-            output = output or paths.pretraining_baselines
-            tokens = tokens or paths.tokens
-            check_output(output, [config, tokens])
-            fit_baselines(
-                run,
-                tokens,
-                tokenizer or tokens / paths.tokenizer.name,
-                output,
-                sequences=sequences,
-            )
-        elif task == "promoter":
+        if task == "promoter":
             if negative_set is None:
                 raise UsageError("train baseline promoter needs --negative-set")
             promoter_baselines(

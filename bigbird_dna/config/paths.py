@@ -52,7 +52,6 @@ class RunPaths:
     tokenizer = _Place("tokens/tokenizer.model")
     token_statistics = _Place("tokens/statistics.json")
     pretrained = _Place("models/pretrained")
-    pretraining_baselines = _Place("pretraining/baselines.npz")
     pretraining_bits = _Place("pretraining/bits_per_base.tsv")
 
     windows = _Place("promoters")

@@ -1,9 +1,7 @@
 """Sections of training: optimizer, steps and batches, pretraining, and keys shared by all tasks."""
 
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal
-
-from pydantic import Field
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
 from bigbird_dna.config.section import (
     MONITORING,
@@ -21,25 +19,14 @@ LayerMatrix = Literal[
 
 
 class OptimizerConfig(Section):
-    """Adam or Adafactor with warm-up and linear decay; shared by pretraining and fine-tuning."""
+    """AdamW with warm-up and linear decay; shared by pretraining and fine-tuning."""
 
-    method: Literal["adamw", "adafactor"] = field(
-        "adamw",
-        "adafactor: factored second moments, steps scaled by parameter size; much less memory",
-    )
     learning_rate: float = field(
         1e-4, "peak learning rate, after warm-up; decays linearly to 0", gt=0
     )
     warmup_steps: int = field(100, "steps of linear learning-rate warm-up", ge=0)
     weight_decay: float = field(0.01, "weight decay, decoupled from the gradient", ge=0)
     clip_norm: float = field(1.0, "maximum norm of the gradient", gt=0)
-    layer_decay: float = field(
-        1.0,
-        "factor of the learning rate from each encoder layer to the one below it: below 1, the first layers "
-        "change least",
-        gt=0,
-        le=1,
-    )
 
 
 class TrainingConfig(Section):
@@ -55,10 +42,6 @@ class TrainingConfig(Section):
         field(
             "auto", "number format; auto: bfloat16 autocast if the device supports it"
         )
-    )
-    allow_slow_attention: Annotated[bool, NOT_IN_FINGERPRINT] = field(
-        False,
-        "on a GPU: train with slower attention if the fast kernel is unavailable, instead of stopping",
     )
     torch_compile: Annotated[bool, NOT_IN_FINGERPRINT] = field(
         False,
@@ -81,53 +64,8 @@ class TrainingConfig(Section):
         """Number of steps between evaluations on held-out data."""
         return self.evaluate_every or max(1, self.steps // 20)
 
-    @property
-    def steps_hold(self) -> bool:
-        """Whether `steps` is final; otherwise another key determines the number once the data are known."""
-        return True
 
-    def check_steps(self) -> None:
-        """`ValueError` for keys that are inconsistent with the number of steps."""
-
-
-class KeepingConfig(TrainingConfig):
-    """Which weights of a training are kept, by held-out data."""
-
-    keep: Literal["last", "best"] = field(
-        "best",
-        "weights to keep: best: of the evaluation with the lowest held-out loss; last: of the last step",
-    )
-    patience: int | None = field(
-        None,
-        "with keep best: number of evaluations in a row with a held-out loss at least 10 % above the lowest, "
-        "after which training ends; none: no early end",
-        ge=1,
-    )
-
-    def deciding(self) -> dict[str, Any]:
-        """Return also what is measured, and when, if that decides which weights are kept."""
-        measured = {"evaluate_every", "evaluation_bins", "evaluation_sequences"}
-        return super().deciding() | self.model_dump(
-            include=measured if self.keep == "best" else set()
-        )
-
-
-class ShorterConfig(Section):
-    """Pretraining steps on shorter inputs, with more inputs per step so that steps have the same tokens."""
-
-    steps: int = Field(ge=1, description="number of steps")
-    tokens: int = Field(ge=16, description="tokens per input")
-
-
-def check_curriculum(stages: Sequence[ShorterConfig], steps: int) -> None:
-    """`ValueError` if shorter inputs take all steps of a training."""
-    if (taken := sum(stage.steps for stage in stages)) >= steps:
-        raise ValueError(
-            f"length_curriculum has {taken} steps; it must have fewer than steps {steps}"
-        )
-
-
-class PretrainingConfig(KeepingConfig):
+class PretrainingConfig(TrainingConfig):
     """Masked language modeling, with or without next-sentence prediction (App. F.1).
 
     With `encoder.causal`, next-token prediction on inputs of the same form.
@@ -146,17 +84,11 @@ class PretrainingConfig(KeepingConfig):
     sequence_tokens: int = field(
         512, "tokens per input: [CLS] A [SEP]; next_sentence: and B [SEP]", ge=16
     )
-    length_curriculum: tuple[ShorterConfig, ...] = field(
-        (), "consecutive first stages on shorter inputs, each with steps and tokens"
-    )
     mask_fraction: float = field(
         0.15,
         "fraction of masked tokens: 80 % become [MASK], 10 % a random token, 10 % stay",
         gt=0,
         lt=1,
-    )
-    mask_span: float = field(
-        1.0, "mean number of adjacent masked tokens; 1: single tokens", ge=1, le=100
     )
     embedding_init: Literal["cooccurrence", "random"] = field(
         "cooccurrence",
@@ -174,18 +106,6 @@ class PretrainingConfig(KeepingConfig):
 
     def _faults(self) -> Iterator[str]:
         yield from self._repeats("further_tokens")
-        for stage in self.length_curriculum:
-            if stage.tokens >= self.sequence_tokens:
-                yield (
-                    f"length_curriculum.tokens {stage.tokens} must be below sequence_tokens "
-                    f"{self.sequence_tokens}"
-                )
-        if self.steps_hold:
-            self.check_steps()
-
-    def check_steps(self) -> None:
-        """`ValueError` if shorter inputs take all steps."""
-        check_curriculum(self.length_curriculum, self.steps)
 
     def check_causal(self) -> None:
         """`ValueError` for keys that are incompatible with next-token prediction."""
@@ -194,21 +114,12 @@ class PretrainingConfig(KeepingConfig):
                 "pretraining.next_sentence must be false with encoder.causal: [CLS] attends to neither "
                 "sentence"
             )
-        for key in ("mask_fraction", "mask_span"):
-            usual = type(self).model_fields[key].default
-            if getattr(self, key) != usual:
-                raise ValueError(
-                    f"pretraining.{key} must be {usual:g} with encoder.causal, which masks no tokens; "
-                    f"found {getattr(self, key):g}"
-                )
-
-    def tokens_at(self, step: int) -> int:
-        """Return the tokens per input at a 0-based step."""
-        for stage in self.length_curriculum:
-            if step < stage.steps:
-                return stage.tokens
-            step -= stage.steps
-        return self.sequence_tokens
+        usual = type(self).model_fields["mask_fraction"].default
+        if self.mask_fraction != usual:
+            raise ValueError(
+                f"pretraining.mask_fraction must be {usual:g} with encoder.causal, which masks no tokens; "
+                f"found {self.mask_fraction:g}"
+            )
 
 
 class StartConfig(Section):
@@ -238,9 +149,15 @@ class LoraConfig(Section):
         yield from self._repeats("matrices")
 
 
-class FinetuningConfig(KeepingConfig):
+class FinetuningConfig(TrainingConfig):
     """Training keys shared by all fine-tuning tasks."""
 
+    patience: int | None = field(
+        None,
+        "number of evaluations in a row with a held-out loss at least 10 % above the lowest, after which "
+        "training ends; none: no early end",
+        ge=1,
+    )
     adapt: Literal["full", "frozen", "lora"] = field(
         "full",
         "trained weights of the encoder: all, none (frozen), or low-rank updates (lora)",

@@ -1,86 +1,115 @@
-"""The training objective of models whose input is a whole sequence: promoter windows, labeled sequences."""
+"""The training of models whose input is a whole sequence: promoter windows, labeled sequences."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.promoters import PromoterTrainingConfig
 from bigbird_dna.model.base_positions import PaddedBases
 from bigbird_dna.model.batching import pad
+from bigbird_dna.model.directory import build_network
 from bigbird_dna.model.promoter import PromoterRows, promoter_rows, row_logits
 from bigbird_dna.model.settings import ClassifierSettings
 from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.training.adapters import Adaptation, adapt
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.draws import WindowDraws
-from bigbird_dna.training.loop import Batch, take_rows
+from bigbird_dna.training.initialization import Initialization
+from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.losses import LabelLoss
+from bigbird_dna.training.task import Task
+
+M = TypeVar("M")
 
 # Axes: N windows, T outputs.
 
 
-class ClassifierWindows(NamedTuple):
+class Windows(NamedTuple):
     """Windows of one split, in file order."""
 
     sequences: list[str]
-    labels: npt.NDArray[np.float32]  # (N, T), training labels: random in the control
-    always: npt.NDArray[np.bool_]  # (N,), see `WindowDraws`
-    variants: npt.NDArray[np.int64]  # (N,)
-
-    def take(self, rows: npt.NDArray[np.integer]) -> Self:
-        """Return the windows at `rows`."""
-        sequences = [self.sequences[index] for index in rows]
-        return type(self)(sequences, *(column[rows] for column in self[1:]))
+    labels: NDArray[np.float32]  # (N, T), training labels: random in the control
 
 
-@dataclass(eq=False)
-class ClassifierObjective:
-    """The loss of the labels of whole windows.
+class ClassifierTask(Task[nn.Module, M]):
+    """A training on the labels of whole windows.
 
-    In training, each draw of a window trims up to `crop_jitter_bp` from each end before tokenization. Token
+    Each draw of a training window trims up to `crop_jitter_bp` from each end before tokenization. Token
     boundaries therefore move, and the network cannot memorize windows by the phase of their tokens.
     """
 
-    tokenizer: Tokenizer
-    windows: ClassifierWindows
-    held_out: ClassifierWindows
-    config: PromoterTrainingConfig
-    settings: ClassifierSettings
-    positions: int
-    world: World
-    losses: LabelLoss = LabelLoss("binary")  # noqa: RUF009 - immutable
+    losses = LabelLoss("binary")
 
-    part = staticmethod(take_rows)
+    @property
+    @abstractmethod
+    def config(self) -> PromoterTrainingConfig: ...
 
-    def __post_init__(self) -> None:
-        self.draws = WindowDraws(
-            self.windows.always, self.windows.variants, self.config
-        )
+    @property
+    @abstractmethod
+    def start(self) -> Initialization:
+        """The initialization of the encoder."""
 
-    def batch(self, step: int, first: int, count: int) -> Batch:
-        chosen, cuts = self.draws.at(step, first, count)
-        texts = [self.windows.sequences[index] for index in chosen]
-        if self.settings.both_strands:
-            texts = self.draws.turned(texts, step, first)
-        rows = self._rows(texts, cuts)
-        ids, lengths = pad(rows.ids, self.tokenizer.pad_id)
-        labels = torch.from_numpy(self.windows.labels[chosen])
-        batch = {"ids": ids, "lengths": lengths, "labels": labels}
-        if rows.bases is not None:
-            bases = rows.bases.padded(range(count), ids.shape[1])
-            batch |= {"base_rows": bases.rows, "base_starts": bases.starts}
-        return batch
+    @property
+    @abstractmethod
+    def settings(self) -> ClassifierSettings:
+        """The task settings of the model."""
+
+    @property
+    @abstractmethod
+    def train_windows(self) -> Windows:
+        """The training windows."""
+
+    @property
+    @abstractmethod
+    def watched_windows(self) -> Windows:
+        """The validation windows that are evaluated in training."""
+
+    @property
+    @abstractmethod
+    def draws(self) -> WindowDraws:
+        """The training windows of each step."""
+
+    @property
+    def encoder(self) -> EncoderConfig:
+        return self.start.config
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.start.tokenizer
+
+    def build(self) -> nn.Module:
+        return build_network(self.encoder, self.settings, self.tokenizer)
+
+    def adapt(self, network: nn.Module) -> Adaptation | None:
+        return adapt(network, self.config)
 
     def _rows(
         self, windows: Sequence[str], cuts: Sequence[tuple[int, int]]
     ) -> PromoterRows:
         return promoter_rows(
-            self.tokenizer, windows, cuts, self.settings, self.positions
+            self.tokenizer, windows, cuts, self.settings, self.encoder.max_length
         )
+
+    def batch(self, step: int, first: int, count: int) -> Batch:
+        rows, cuts = self.draws.at(step, first, count)
+        sequences, all_labels = self.train_windows
+        texts = [sequences[row] for row in rows]
+        if self.settings.both_strands:
+            texts = self.draws.on_strands(texts, step, first)
+        encoded = self._rows(texts, cuts)
+        ids, lengths = pad(encoded.ids, self.tokenizer.pad_id)
+        labels = torch.from_numpy(all_labels[rows])
+        batch = {"ids": ids, "lengths": lengths, "labels": labels}
+        if encoded.bases is not None:
+            bases = encoded.bases.padded(range(count), ids.shape[1])
+            batch |= {"base_rows": bases.rows, "base_starts": bases.starts}
+        return batch
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"windows": self.losses.count(batch["labels"])}
@@ -88,20 +117,19 @@ class ClassifierObjective:
     def loss(
         self, network: nn.Module, batch: Batch, totals: dict[str, float]
     ) -> Tensor:
-        """Return this batch's part of the mean loss over the global batch."""
         bases = None
         if "base_rows" in batch:
             bases = PaddedBases(batch["base_rows"], batch["base_starts"]).batch()
         logits = network(batch["ids"], batch["lengths"], bases=bases).float()
         return self.losses.rows(logits, batch["labels"]).sum() / totals["windows"]
 
-    def evaluate(self, network: nn.Module) -> dict[str, float]:
+    def evaluate(self, network: nn.Module, world: World) -> dict[str, float]:
         """Return loss and metric on validation windows, on the given strand."""
-        batch_size, device = min(64, self.config.batch_size), self.world.device
+        batch_size, pad_id = min(64, self.config.batch_size), self.tokenizer.pad_id
 
-        def outputs(sequences: Sequence[str]) -> npt.NDArray[np.float32]:
+        def outputs(sequences: Sequence[str]) -> NDArray[np.float32]:
             rows = self._rows(sequences, [(0, 0)] * len(sequences))
-            return row_logits(network, rows, self.tokenizer.pad_id, batch_size, device)
+            return row_logits(network, rows, pad_id, batch_size, world.device)
 
-        logits = self.world.divide(self.held_out.sequences, outputs)
-        return self.losses.metrics(logits, self.held_out.labels)
+        logits = world.divide(self.watched_windows.sequences, outputs)
+        return self.losses.metrics(logits, self.watched_windows.labels)

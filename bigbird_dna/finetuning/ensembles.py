@@ -4,17 +4,15 @@ Regressions are fitted to the network's training windows; the members' weights, 
 validation windows. All are part of the network's weights: an ensemble is saved and used like a network alone.
 """
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from bigbird_dna.baselines.promoters import KmerLogistic, PositionLogistic
-from bigbird_dna.baselines.sequences import Labeled
 from bigbird_dna.calibration.maps import log_odds
 from bigbird_dna.config.section import LabelKind
 from bigbird_dna.console import log
@@ -59,22 +57,12 @@ class Members:
     ) -> Self:
         """Return these weights with metrics of the members' outputs and of the finished model's (N, T).
 
-        The latter are what the model predicts, not the weighted sum of the former. Also logs them.
+        The latter are what the model predicts, not the weighted sum of the former.
         """
         values = {
             name: label_metric(kind, outputs, labels)
             for name, outputs in {**members, ENSEMBLE: ensemble}.items()
         }
-        texts = {
-            name: "not defined" if math.isnan(value) else f"{value:.4f}"
-            for name, value in values.items()
-        }
-        terms = [
-            f"{weight:.3f} × {name} ({texts[name]})"
-            for name, weight in self.weights.items()
-        ]
-        what = "outputs (correlation)" if kind == "regression" else "log-odds (AUROC)"
-        log(f"validation, {what}: {' + '.join(terms)} ({texts[ENSEMBLE]} together)")
         key = "valid_pearson" if kind == "regression" else "valid_auroc"
         return replace(self, metrics={key: without_nan(values)})
 
@@ -93,6 +81,7 @@ def fit_members(
     different labels, or if no weight would be above 0. NaN are missing labels, which count nothing.
     """
     from scipy.optimize import minimize
+    from scipy.special import expit, log_softmax
 
     members, y = Members.equal(logits), labels.astype(np.float64)
     known = ~np.isnan(y)
@@ -104,7 +93,15 @@ def fit_members(
     x = np.stack(
         [*(one.ravel() for one in logits.values()), np.ones(y.size)], axis=1
     ).astype(np.float64)
-    row_weights = _row_weights(y, positive_weight, kind).ravel()
+    row_weights = np.ones_like(y)
+    if kind == "multiclass":
+        class_weights = 1 / np.maximum(y.sum(axis=0), 1)
+        row_weights *= (y @ class_weights)[:, None]
+    elif kind != "regression":
+        if positive_weight is None:
+            positive_weight = float(1 / np.nanmean(y) - 1)
+        row_weights[y == 1] = positive_weight
+    row_weights = (row_weights / row_weights.mean()).ravel()
     if not known.all():
         row_weights, y = np.where(known.ravel(), row_weights, 0), np.where(known, y, 0)
         row_weights *= known.sum() / row_weights.sum()
@@ -113,7 +110,14 @@ def fit_members(
 
     def loss(values: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
         distances = penalized * (values - prior)
-        losses, slopes = _terms((x @ values).reshape(y.shape), y, kind)
+        total = (x @ values).reshape(y.shape)
+        if kind == "regression":
+            losses, slopes = (total - y) ** 2 / 2, total - y
+        elif kind == "multiclass":
+            logs = log_softmax(total, axis=1)
+            losses, slopes = -y * logs, np.exp(logs) - y
+        else:
+            losses, slopes = np.logaddexp(0, total) - y * total, expit(total) - y
         gradient = x.T @ (row_weights * slopes.ravel()) + distances
         penalty = distances @ distances / 2
         return float(row_weights @ losses.ravel() + penalty), gradient
@@ -127,79 +131,31 @@ def fit_members(
     return members
 
 
-def _row_weights(y: Floats, positive_weight: float | None, kind: LabelKind) -> Floats:
-    """Return weights (N, T) of labels, with the mean 1."""
-    if kind == "regression":
-        return np.ones_like(y)
-    if kind == "multiclass":
-        class_weights = 1 / np.maximum(y.sum(axis=0), 1)
-        weights = np.repeat((y @ class_weights)[:, None], y.shape[1], axis=1)
-    else:
-        if positive_weight is None:
-            positive_weight = float(1 / np.nanmean(y) - 1)
-        weights = np.where(y == 1, positive_weight, 1.0)
-    return np.asarray(weights / weights.mean())
-
-
-def _terms(total: Floats, y: Floats, kind: LabelKind) -> tuple[Floats, Floats]:
-    """Return the losses of outputs (N, T) and their derivatives."""
-    from scipy.special import expit, log_softmax
-
-    if kind == "regression":
-        return (total - y) ** 2 / 2, total - y
-    if kind == "multiclass":
-        logs = log_softmax(total, axis=1)
-        return -y * logs, np.exp(logs) - y
-    return np.logaddexp(0, total) - y * total, expit(total) - y
-
-
-class Regression(Protocol):
-    """A regression fitted to sequences, as an ensemble's member: log-odds of each feature and output, and of
-    a sequence without features, a number or (T,)."""
-
-    @property
-    def coefficients(self) -> npt.NDArray[np.floating]: ...
-
-    @property
-    def intercept(self) -> Any: ...
-
-
-class Linear(NamedTuple):
-    """A regression by its numbers."""
-
-    coefficients: npt.NDArray[np.floating]
-    intercept: npt.NDArray[np.floating]
-
-
 def add_members(
-    ensemble: EnsembleSum, fitted: Mapping[str, Regression], members: Members
+    ensemble: EnsembleSum,
+    regressions: Mapping[str, tuple[Floats, Any]],
+    members: Members,
 ) -> None:
-    """Add fitted regressions to the network of an ensemble, with the members' weights."""
+    """Add regressions to the network of an ensemble, with the members' weights. Each is given by its
+    log-odds of each feature and output, and of a sequence without features, a number or (T,)."""
     ensemble.weight.fill_(members.weights[NETWORK])
-    intercepts = [
-        members.weights[name] * np.asarray(regression.intercept)
-        for name, regression in fitted.items()
-    ]
-    ensemble.intercept.copy_(
-        torch.as_tensor(members.intercept + np.sum(intercepts, axis=0))
-    )
+    intercept: Any = members.intercept
+    for name, (_, of_regression) in regressions.items():
+        intercept = intercept + members.weights[name] * np.asarray(of_regression)
+    ensemble.intercept.copy_(torch.as_tensor(intercept))
     for name, module in ((POSITION, ensemble.position), (KMERS, ensemble.kmers)):
         if module is not None:
-            module.set_weights(members.weights[name] * fitted[name].coefficients)
+            module.set_weights(members.weights[name] * regressions[name][0])
 
 
 def add_promoter_members(
-    ensemble: EnsembleSum,
-    learned: Labeled,
-    valid: Labeled | None,
-    alone: Floats,
-    seed: int,
+    ensemble: EnsembleSum, train: Any, valid: Any, alone: Floats, seed: int
 ) -> tuple[Members, dict[str, Floats]]:
-    """Fit an ensemble's regressions to the training windows of its network, and the members' weights to
+    """Fit the regressions of a promoter network to its training windows, and the members' weights to
     validation windows, for which `alone` (N,) are the probabilities of the network; return the weights, and
     the log-odds (N, 1) of each member for the validation windows.
 
-    Without validation windows all weights are equal. `seed` determines the choice of the penalties.
+    Windows have `sequences` and `labels` (N, 1). Without validation windows (None) all weights are equal.
     """
     fitted: dict[str, PositionLogistic | KmerLogistic] = {}
     if ensemble.position is not None:
@@ -207,12 +163,13 @@ def add_promoter_members(
     if ensemble.kmers is not None:
         fitted[KMERS] = KmerLogistic(ensemble.kmers.k, seed)
     for regression in fitted.values():
-        regression.fit(learned.sequences, learned.labels[:, 0])
+        regression.fit(train.sequences, train.labels[:, 0])
     members, logits = Members.equal((NETWORK, *fitted)), dict[str, Floats]()
     if valid is not None:
-        logits = {NETWORK: log_odds(alone)[:, None]}
+        logits[NETWORK] = log_odds(alone)[:, None]
         for name, regression in fitted.items():
             logits[name] = regression.logits(valid.sequences)[:, None]
         members = fit_members(logits, valid.labels, kind="binary")
-    add_members(ensemble, fitted, members)
+    parts = {name: (one.coefficients, one.intercept) for name, one in fitted.items()}
+    add_members(ensemble, parts, members)
     return members, logits

@@ -1,17 +1,17 @@
 """Fine-tuning of the promoter classifier (App. F.2), and its ensemble with regressions."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
+from numpy.typing import NDArray
 from torch import nn
 
-from bigbird_dna.config.promoters import PromoterConfig
-from bigbird_dna.config.run import stage_values
+from bigbird_dna.config.promoters import PromoterConfig, PromoterTrainingConfig
+from bigbird_dna.config.run import Config, stage_values
 from bigbird_dna.console import log
 from bigbird_dna.data.predictions import NETWORK
 from bigbird_dna.data.promoter_windows import (
@@ -30,7 +30,7 @@ from bigbird_dna.finetuning.calibrate import (
     fit_predictions,
     too_few,
 )
-from bigbird_dna.finetuning.classifiers import ClassifierObjective, ClassifierWindows
+from bigbird_dna.finetuning.classifiers import ClassifierTask, Windows
 from bigbird_dna.finetuning.ensembles import Members, add_promoter_members
 from bigbird_dna.finetuning.evaluation import (
     held_out_predictions,
@@ -38,30 +38,44 @@ from bigbird_dna.finetuning.evaluation import (
     split_metrics,
     write_predictions,
 )
+from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.batching import truncated
+from bigbird_dna.model.directory import make_model
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import PromoterSettings
-from bigbird_dna.training.checkpoints import Keep
-from bigbird_dna.training.distributed import World
-from bigbird_dna.training.initialization import GenomeTask
-from bigbird_dna.training.task import TrainingResult
+from bigbird_dna.tokens.load import load_tokenizer
+from bigbird_dna.training.draws import WindowDraws, variant_epochs
+from bigbird_dna.training.initialization import Initialization, initialization
+from bigbird_dna.training.task import TrainingResult, write_trained
 
 VALIDATION_WINDOWS = 2000
 SHIFTED_PROMOTERS = 300  # maximum number of test promoters whose windows are moved
 
 
-@dataclass(eq=False)
-class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
-    """Fine-tuning of a promoter classifier on windows; also writes `predictions.parquet` to its directory.
+class PromoterTask(ClassifierTask[tuple[pd.DataFrame, Members | None]]):
+    """Fine-tuning of a promoter classifier on the windows in the directory `data`; also writes
+    `predictions.parquet` to the model's directory.
 
     Predictions cover the validation and test windows. With `shuffle_labels`, training labels are random: a
     control, whose performance on the true labels of the held-out contigs must be near chance.
     """
 
-    name: ClassVar = "promoters"
-    negative_set: str
-    shuffle_labels: bool
+    def __init__(
+        self,
+        run: Config,
+        tokenizer_path: Path,
+        pretrained: Path | None,
+        data: Path,
+        reference: Reference,
+        negative_set: str,
+        shuffle_labels: bool = False,
+    ) -> None:
+        self.run, self.data, self.reference = run, data, reference
+        self.tokenizer_path, self.pretrained = tokenizer_path, pretrained
+        self.negative_set, self.shuffle_labels = negative_set, shuffle_labels
+        # Held-out contigs seen by the pretrained model, set by `check`.
+        self.leaked: Sequence[str] | None = ()
 
     @cached_property
     def section(self) -> PromoterConfig:
@@ -71,38 +85,46 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
         return section
 
     @cached_property
+    def config(self) -> PromoterTrainingConfig:
+        return self.section.training
+
+    @cached_property
+    def start(self) -> Initialization:
+        return initialization(
+            "promoters.model",
+            self.section.model,
+            self.run.encoder,
+            lambda: load_tokenizer(self.tokenizer_path),
+            self.pretrained,
+        )
+
+    @cached_property
     def windows(self) -> WindowSet:
         """All windows; extra negatives are included if the calibration uses them."""
         further = self.section.calibration.negatives > 0
         return read_windows(self.data, self.negative_set, further=further)
 
-    @property
-    def keep(self) -> Keep:
-        """The configured weights, but those of the last step for the control, which must not use true labels,
-        and if the validation windows are of one class: their loss is lowest for a network that calls every
-        window so."""
-        return (
-            "last"
-            if self.shuffle_labels or len(self._validation_classes) < 2
-            else super().keep
-        )
+    @cached_property
+    def split(self) -> NDArray[Any]:
+        """The split of each window."""
+        return self.windows.rows["split"].to_numpy()
 
     @property
-    def _validation_classes(self) -> set[int]:
-        return {
-            *self.windows.labels[
-                self.windows.rows["split"].to_numpy() == "valid"
-            ].tolist()
-        }
+    def keeps_best(self) -> bool:
+        """Not for the control, which must not use true labels, and not if the validation windows are of one
+        class: their loss is lowest for a network that calls every window so."""
+        classes = np.unique(self.windows.labels[self.split == "valid"])
+        return not self.shuffle_labels and len(classes) == 2
 
     def check(self) -> None:
-        super().check()
+        """Check the windows, and record held-out contigs that the pretrained model has seen."""
+        self.leaked = self.start.seen(self.windows.rows[self.split != "train"])
         check_training_classes(self.data, self.windows)
-        classes = self._validation_classes
-        if not classes:
+        classes = np.unique(self.windows.labels[self.split == "valid"])
+        if not len(classes):
             raise DataError(f"{self.data}: no window is in split 'valid'")
         if len(classes) == 1:
-            missing = f"{self.negative_set} negatives" if 1 in classes else "promoters"
+            missing = f"{self.negative_set} negatives" if classes[0] else "promoters"
             log(
                 f"warning: split 'valid' has no {missing}: its AUROC is not defined, and the weights of the "
                 "last step are used"
@@ -116,16 +138,23 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
             )
 
     @cached_property
-    def learned(self) -> npt.NDArray[np.intp]:
+    def train_rows(self) -> NDArray[np.intp]:
         """The rows of the training windows."""
         return training_windows(
-            self.windows, self.section.training.train_fraction, self.config.seed
+            self.windows, self.config.train_fraction, self.config.seed
         )
 
     @cached_property
     def sequences(self) -> list[str]:
         """Sequences of all windows."""
         return window_sequences(self.reference, self.windows.rows, self.run.seed)
+
+    @cached_property
+    def truncated(self) -> int:
+        """The number of windows of which the network reads only the tokens around the TSS."""
+        return int(
+            truncated(self.tokenizer, self.sequences, self.encoder.max_length).sum()
+        )
 
     @cached_property
     def settings(self) -> PromoterSettings:
@@ -136,7 +165,7 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
             downstream=downstream,
             pooling=model.pooling,
             head=model.head,
-            jitter=self.section.training.crop_jitter_bp,
+            jitter=self.config.crop_jitter_bp,
             views=model.views,
             negative_set=self.negative_set,
             shuffled_labels=self.shuffle_labels,
@@ -152,86 +181,65 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
         """SHA-256 checksum of `windows.parquet`."""
         return checksum(self.data / "windows.parquet")
 
-    @property
-    def held_out(self) -> pd.DataFrame:
-        return self.windows.rows[self.windows.rows["split"] != "train"]
-
-    @cached_property
-    def truncated(self) -> int:
-        """The number of windows of which the network reads only the tokens around the TSS."""
-        return int(
-            truncated(self.tokenizer, self.sequences, self.encoder.max_length).sum()
-        )
-
     def identity(self) -> dict[str, Any]:
         """Return the settings, and the checksums of the windows and their source sequences."""
-        identity = {
+        return {
+            "task": self.settings.task,
+            "tokenizer": self.tokenizer.sha256,
+            "start": [self.start.settings.deciding(), self.start.sha256],
             "settings": self.settings.model_dump(exclude={"views"}),
             "windows": self.windows_sha256,
-            "training_windows": len(self.learned),
+            "training_windows": len(self.train_rows),
             "seed": self.run.seed,
             "sequences": checksum(self.reference.path),
         }
-        return identity | super().identity()
 
     def initialize(self, network: nn.Module) -> None:
         assert isinstance(network, Classifier)
         self.start.apply(network.encoder)
 
-    def objective(self, network: nn.Module, world: World) -> ClassifierObjective:
-        learned, held_out, seed = (
-            self._windows().take(self.learned),
-            self._windows("valid"),
-            self.config.seed,
-        )
+    def _windows(self, rows: NDArray[np.integer]) -> Windows:
+        """Return windows with their true labels."""
+        labels = self.windows.labels[rows, None].astype(np.float32)
+        return Windows([self.sequences[row] for row in rows.tolist()], labels)
+
+    @cached_property
+    def train_windows(self) -> Windows:
+        windows = self._windows(self.train_rows)
         if self.shuffle_labels:
             # Labels are balanced over all windows, as in every epoch: promoters may have several negatives.
-            dealt = np.random.default_rng((seed, 4)).permutation(
-                np.arange(len(learned.labels)) % 2
-            )
-            learned = learned._replace(labels=dealt[:, None].astype(np.float32))
-        count = len(held_out.labels)
-        if count > VALIDATION_WINDOWS:
-            sampled = np.random.default_rng((seed, 5)).choice(
-                count, VALIDATION_WINDOWS, replace=False
-            )
-            held_out = held_out.take(sampled)
-        positions = self.encoder.max_length
-        return ClassifierObjective(
-            self.tokenizer,
-            learned,
-            held_out,
-            self.section.training,
-            self.settings,
-            positions,
-            world,
-        )
+            rng = np.random.default_rng((self.config.seed, 4))
+            labels = rng.permutation(np.arange(len(self.train_rows)) % 2)
+            windows = windows._replace(labels=labels[:, None].astype(np.float32))
+        return windows
 
-    def _windows(self, split: str | None = None) -> ClassifierWindows:
-        """Return the windows of a split (None: of all splits) with their true labels."""
-        labels, rows = self.windows.labels, self.windows.rows
-        columns = labels[:, None].astype(np.float32), labels == 1, variants(rows)
-        windows = ClassifierWindows(self.sequences, *columns)
-        if split is None:
-            return windows
-        return windows.take(np.flatnonzero(rows["split"].to_numpy() == split))
+    @cached_property
+    def watched_windows(self) -> Windows:
+        rows = np.flatnonzero(self.split == "valid")
+        if len(rows) > VALIDATION_WINDOWS:
+            rng = np.random.default_rng((self.config.seed, 5))
+            rows = rows[rng.choice(len(rows), VALIDATION_WINDOWS, replace=False)]
+        return self._windows(rows)
 
-    def describe(self, network: nn.Module) -> str:
-        return f"{len(self.learned):,} training windows, {self.negative_set} negatives"
+    @cached_property
+    def draws(self) -> WindowDraws:
+        rows = self.train_rows
+        promoters = self.windows.labels[rows] == 1
+        members = variant_epochs(promoters, variants(self.windows.rows)[rows])
+        return WindowDraws(members, self.config)
+
+    def _model(self, trained: TrainingResult[nn.Module]) -> LoadedPromoterModel:
+        model = make_model(trained.network, self.tokenizer, self.encoder, self.settings)
+        assert isinstance(model, LoadedPromoterModel)
+        return model
 
     def measure(
         self, trained: TrainingResult[nn.Module]
     ) -> tuple[pd.DataFrame, Members | None]:
         """Return predictions for the held-out windows, and the ensemble's weights if the model is one."""
-        model, world = self.model(trained), trained.world
-        assert isinstance(model, LoadedPromoterModel) and isinstance(
-            trained.objective, ClassifierObjective
-        )
+        model, world = self._model(trained), trained.world
         computing: Any = {"batch_size": 64, "device": world.device.type}
-        texts = [
-            self.sequences[row]
-            for row in np.flatnonzero(self.windows.rows["split"] != "train")
-        ]
+        texts = self._windows(np.flatnonzero(self.split != "train")).sequences
         logits = world.divide(texts, partial(model.network_logits, **computing))
         predict = partial(model.window_probabilities, logits=logits, **computing)
         predictions = held_out_predictions(
@@ -241,20 +249,21 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
         if model.network.ensemble is None:
             return predictions, None
         alone = predictions["probability"]
-        # The control must not use true labels.
-        valid = None if self.shuffle_labels else self._windows("valid")
         rows = (predictions["split"] == "valid").to_numpy()
-        members, members_logits = add_promoter_members(
+        valid = None
+        if not self.shuffle_labels:  # the control must not use true labels
+            valid = self._windows(np.flatnonzero(self.split == "valid"))
+        members, logits_of = add_promoter_members(
             model.network.ensemble,
-            trained.objective.windows,
+            self.train_windows,
             valid,
             alone[rows].to_numpy(),
             self.config.seed,
         )
         predictions = held_out_predictions(self.windows, self.sequences, predict)
         if valid is not None and rows.any():
-            shipped = predictions[["probability"]][rows].to_numpy()
-            members = members.measured(members_logits, shipped, valid.labels, "binary")
+            probs = predictions[["probability"]][rows].to_numpy()
+            members = members.measured(logits_of, probs, valid.labels, "binary")
         return predictions.assign(**{NETWORK: alone}), members
 
     def write(
@@ -270,7 +279,7 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
         }
         metrics["training"] = {
             **trained.effort,
-            "examples": int(self.windows.labels[self.learned].sum()),
+            "examples": int(self.windows.labels[self.train_rows].sum()),
         }
         metrics["truncated"] = self.truncated
         if members is not None:
@@ -279,9 +288,8 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
         if calibration is None:
             log(f"the model is not calibrated: {too_few(predictions)}")
         metrics["test"] |= calibration_metrics_of(predictions, calibration)
+        model = self._model(trained)
         if not self.shuffle_labels:
-            model = self.model(trained)
-            assert isinstance(model, LoadedPromoterModel)
             predict = partial(
                 model.window_probabilities,
                 batch_size=64,
@@ -298,5 +306,5 @@ class PromoterTask(GenomeTask[tuple[pd.DataFrame, Members | None]]):
             "reference": self.reference.path.name,
             "promoters": self.run.promoters.source,
         }
-        self.write_model(directory, trained, provenance, metrics, calibration)
+        write_trained(directory, model, trained, provenance, metrics, calibration)
         return metrics

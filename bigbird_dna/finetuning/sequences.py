@@ -1,15 +1,15 @@
 """Training of models of labeled sequences, with the baselines of their report."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from bigbird_dna.baselines.networks import (
@@ -20,10 +20,13 @@ from bigbird_dna.baselines.networks import (
 )
 from bigbird_dna.baselines.sequences import SequenceRegression, sequence_regressions
 from bigbird_dna.baselines.windows import TextWindows
-from bigbird_dna.config.network import EncoderConfig
-from bigbird_dna.config.run import stage_values
+from bigbird_dna.config.run import Config, stage_values
 from bigbird_dna.config.section import LabelKind
-from bigbird_dna.config.sequences import LABEL_KINDS, SequencesConfig
+from bigbird_dna.config.sequences import (
+    LABEL_KINDS,
+    SequencesConfig,
+    SequenceTrainingConfig,
+)
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import draw_groups, sample
 from bigbird_dna.data.labeled_sequences import (
@@ -44,48 +47,47 @@ from bigbird_dna.data.predictions import (
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import DataError, check_choice
 from bigbird_dna.finetuning.calibrate import PREDICTIONS
-from bigbird_dna.finetuning.classifiers import ClassifierObjective, ClassifierWindows
+from bigbird_dna.finetuning.classifiers import ClassifierTask, Windows
 from bigbird_dna.finetuning.ensembles import KMERS, Members, add_members, fit_members
 from bigbird_dna.finetuning.evaluation import without_nan, write_predictions
 from bigbird_dna.genome.sequence_tables import TableColumns
-from bigbird_dna.genome.splits import Split
 from bigbird_dna.model.batching import truncated
+from bigbird_dna.model.directory import make_model
 from bigbird_dna.model.heads import Classifier
-from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.promoter import LoadedSequenceModel
 from bigbird_dna.model.settings import SequenceSettings
 from bigbird_dna.tokens.encode import tokenizer_of
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.training.checkpoints import CheckpointStore, Keep
+from bigbird_dna.tokens.load import load_tokenizer
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.draws import WindowDraws, balanced_turns
-from bigbird_dna.training.initialization import FinetuningTask, Initialization
+from bigbird_dna.training.draws import WindowDraws, balanced_epochs
+from bigbird_dna.training.initialization import (
+    Initialization,
+    initialization,
+    load_start,
+)
 from bigbird_dna.training.losses import LabelLoss
-from bigbird_dna.training.task import TrainingResult, fit
+from bigbird_dna.training.task import TrainingResult, fit, write_trained
 
 # Axes: N held-out sequences, T outputs.
 
 VALIDATION_SEQUENCES = 2000
 
-Predictions = npt.NDArray[np.float32]
-
-
-class Measured(NamedTuple):
-    """Predictions (N, T) of the validation and test sequences by predictor, and the ensemble's weights."""
-
-    predictions: Mapping[str, npt.NDArray[np.floating]]
-    members: Members | None
+Predictions = Mapping[str, NDArray[np.floating]]
+"""Predictions (N, T) of the validation and test sequences by predictor."""
 
 
 @dataclass(eq=False)
-class LabeledSequenceTask(FinetuningTask[Measured]):
+class LabeledSequenceTask(ClassifierTask[tuple[Predictions, Members | None]]):
     """Training on labeled sequences: tables, or a FASTA file of positives and one of `negatives`.
 
-    Also trains a control (`is_control`, on shuffled labels) and a convolutional network, and fits regressions; all
-    predict the held-out sequences.
+    Also trains a control (`is_control`, on shuffled labels) and a convolutional network, and fits
+    regressions; all predict the held-out sequences.
     """
 
-    name: ClassVar = "sequences"
+    run: Config
+    tokenizer_path: Path | None
+    pretrained: Path | None
     data: Sequence[Path]
     negatives: Path | None = None
     splits: Path | None = None
@@ -95,25 +97,17 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
     task: LabelKind | None = None
     both_strands: bool = False
     is_control: bool = False
-    of_model: "LabeledSequenceTask | None" = (
-        None  # for a control, which has the same data and initialization
-    )
+    # Further trainings, whose checkpoints are removed at the end.
+    trainings: list[TrainingResult[Any]] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        self.finished: list[CheckpointStore] = []  # of further trainings
         if self.task is not None:
             check_choice("--task", self.task, LABEL_KINDS)
-
-    @property
-    def inputs(self) -> Sequence[Path]:
-        more = (one for one in (self.negatives, self.splits) if one is not None)
-        return [*self.data, *more, *super().inputs]
+        self.both_strands = self.both_strands or self.run.sequences.both_strands
 
     @cached_property
     def sequences(self) -> LabeledSequences:
         """All sequences, with their splits."""
-        if self.of_model is not None:
-            return self.of_model.sequences
         return read_labeled_sequences(
             self.data,
             negatives=self.negatives,
@@ -126,13 +120,18 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
             seed=self.run.seed,
         )
 
+    @property
+    def aligned(self) -> bool:
+        """Whether a base's offset in the sequence can have a meaning."""
+        return self.sequences.length is not None and not self.both_strands
+
     @cached_property
     def section(self) -> SequencesConfig:
         """The run's section, adapted to the sequences and to the initialization."""
         section, changes = self.run.sequences, dict[str, Any]()
         self.run.encoder.check_pooling(section.model.pooling, "sequences.model")
         changes["initial"] = "pretrained" if self.pretrained else "random"
-        if not self._aligned:
+        if not self.aligned:
             changes["base_positions"] = False
         training = section.training
         shortest = min(map(len, self.sequences.sequences))
@@ -142,86 +141,72 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
                 f"the shortest sequence has {shortest} bp: sequences.training.crop_jitter_bp is {jitter}"
             )
             training = training.model_copy(update={"crop_jitter_bp": jitter})
-        return section.model_copy(
-            update={
-                "model": section.model.model_copy(update=changes),
-                "training": training,
-            }
-        )
+        model = section.model.model_copy(update=changes)
+        return section.model_copy(update={"model": model, "training": training})
+
+    @cached_property
+    def config(self) -> SequenceTrainingConfig:
+        return self.section.training
 
     @property
-    def keep(self) -> Keep:
-        """A control must not use true labels."""
-        return "last" if self.is_control else super().keep
-
-    @property
-    def _aligned(self) -> bool:
-        """Whether a base's offset in the sequence can have a meaning."""
-        return self.sequences.length is not None and not self._both_strands
-
-    @property
-    def _both_strands(self) -> bool:
-        return self.both_strands or self.run.sequences.both_strands
-
-    def new_tokenizer(self) -> Tokenizer:
-        """The given tokenizer, or one trained on the training sequences, of both strands in turn."""
-        if self.tokenizer_path is not None:
-            return super().new_tokenizer()
-        return tokenizer_of(self._texts(self.sequences.rows("train")), self.run.tokens)
-
-    def configured_encoder(self, start: LoadedModel | None) -> EncoderConfig:
-        """The configured encoder, or that of the pretrained model, which may be extended."""
-        configured = self.run.encoder
-        if start is None:
-            return configured
-        # How weights are computed is the configuration's, what determines them the model's.
-        changes = configured.model_dump(exclude={*configured.deciding()})
-        if self.run.sequences.model.extend_positions:
-            changes["max_length"] = configured.max_length
-        return start.config.model_copy(update=changes)
+    def keeps_best(self) -> bool:
+        """Not for a control, which must not use true labels."""
+        return not self.is_control
 
     @cached_property
     def start(self) -> Initialization:
-        return super().start if self.of_model is None else self.of_model.start
+        """The encoder: that of the pretrained model, which may be extended, or the configured one."""
+        encoder, section = self.run.encoder, self.section
+        if self.pretrained is not None:
+            # How weights are computed is the configuration's, what determines them the model's.
+            changes = encoder.model_dump(exclude={*encoder.deciding()})
+            if section.model.extend_positions:
+                changes["max_length"] = encoder.max_length
+            encoder = load_start(self.pretrained).config.model_copy(update=changes)
+
+        def new_tokenizer() -> Tokenizer:
+            """The given tokenizer, or one trained on the training sequences, of both strands in turn."""
+            if self.tokenizer_path is not None:
+                return load_tokenizer(self.tokenizer_path)
+            texts = self._texts(self.sequences.rows("train"))
+            return tokenizer_of(texts, self.run.tokens)
+
+        return initialization(
+            "sequences.model", section.model, encoder, new_tokenizer, self.pretrained
+        )
 
     @cached_property
-    def learned(self) -> npt.NDArray[np.intp]:
+    def train_rows(self) -> NDArray[np.intp]:
         """The rows of the training sequences."""
         rows, training = self.sequences.rows("train"), self.run.sequences.training
         if training.train_fraction < 1:
-            groups = self.sequences.groups[rows]
-            rows = rows[
-                draw_groups(groups, training.train_fraction, (training.seed, 6))
-            ]
+            groups, seed = self.sequences.groups[rows], (training.seed, 6)
+            rows = rows[draw_groups(groups, training.train_fraction, seed)]
         return rows
 
     @cached_property
-    def losses(self) -> LabelLoss:
-        """The loss, which standardizes labels or weights classes as in the training sequences."""
-        labels, values = (
-            self.sequences.labels,
-            self.sequences.labels.values[self.learned],
-        )
+    def losses(self) -> LabelLoss:  # type: ignore[override]
+        """The loss, which standardizes labels or weights classes as in an epoch of training sequences."""
+        labels = self.sequences.labels
+        values = labels.values[self.train_rows]
         for output, varied in zip(labels.outputs, different(values), strict=True):
             if not varied:
                 raise DataError(
                     f"{self.data[0]}: all {len(values):,} training sequences have the same {output!r}"
                 )
-        always, variants = self._turns(values)
-        labels_of_epoch = values[always | (variants == 0)]  # in an epoch
-        return LabelLoss.of(labels.kind, labels_of_epoch, self._balanced)
+        balanced = self.config.class_weights == "balanced"
+        return LabelLoss.of(labels.kind, values[self._epochs(values)[0]], balanced)
 
-    @property
-    def _balanced(self) -> bool:
-        return self.run.sequences.training.class_weights == "balanced"
+    def _epochs(self, labels: NDArray[np.float32]) -> list[NDArray[np.integer]]:
+        """Return which training sequences are drawn in which epoch, see `Epochs`."""
+        balanced = self.config.class_weights == "balanced"
+        if self.sequences.labels.kind == "binary" and balanced:
+            return balanced_epochs(labels[:, 0], self.config.seed)
+        return [np.arange(len(labels))]
 
-    def _turns(
-        self, labels: npt.NDArray[np.float32]
-    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
-        """Return which training sequences are drawn in which epoch, see `WindowDraws`."""
-        if self.sequences.labels.kind == "binary" and self._balanced:
-            return balanced_turns(labels[:, 0], self.run.sequences.training.seed)
-        return np.ones(len(labels), bool), np.zeros(len(labels), np.int64)
+    @cached_property
+    def draws(self) -> WindowDraws:
+        return WindowDraws(self._epochs(self.train_windows.labels), self.config)
 
     @cached_property
     def settings(self) -> SequenceSettings:
@@ -234,17 +219,17 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
             deviations=self.losses.deviations,
             pooling=model.pooling,
             head=model.head,
-            jitter=self.section.training.crop_jitter_bp,
+            jitter=self.config.crop_jitter_bp,
             views=model.views,
             shuffled_labels=self.is_control,
             base_positions=model.base_positions,
             ensemble=POSITION in model.ensemble
-            and self._aligned
+            and self.aligned
             and labels.kind == "binary",
             ensemble_kmers=self.section.evaluation.baseline_kmer
             if KMERS in model.ensemble
             else 0,
-            both_strands=self._both_strands,
+            both_strands=self.both_strands,
         )
 
     @cached_property
@@ -253,15 +238,13 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
         cut = truncated(
             self.tokenizer, self.sequences.sequences, self.encoder.max_length
         )
-        rows = {
-            "train": self.learned,
-            **{split: self.sequences.rows(split) for split in ("valid", "test")},
-        }
-        return {split: int(cut[some].sum()) for split, some in rows.items()}
+        counts = {"train": int(cut[self.train_rows].sum())}
+        for split in ("valid", "test"):
+            counts[split] = int(cut[self.sequences.rows(split)].sum())
+        return counts
 
     def check(self) -> None:
         """Warn of sequences that are too long for the network."""
-        super().check()
         if not self.is_control and (count := sum(self.truncated.values())):
             log(
                 f"warning: {count:,} sequences have more tokens than encoder.max_length "
@@ -271,115 +254,110 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
 
     def identity(self) -> dict[str, Any]:
         """Return the settings, and the checksum of the sequences with labels and splits."""
-        identity = {
+        return {
+            "task": self.settings.task,
+            "tokenizer": self.tokenizer.sha256,
+            "start": [self.start.settings.deciding(), self.start.sha256],
             "settings": self.settings.model_dump(exclude={"views"}),
             "sequences": self.sequences.sha256,
-            "training_sequences": len(self.learned),
+            "training_sequences": len(self.train_rows),
         }
-        return identity | super().identity()
 
     def initialize(self, network: nn.Module) -> None:
         assert isinstance(network, Classifier)
         self.start.apply(network.encoder)
-        shares = np.nanmean(self.sequences.labels.values[self.learned], axis=0)
+        shares = np.nanmean(self.sequences.labels.values[self.train_rows], axis=0)
         with torch.no_grad():
             network.output.bias.copy_(self.losses.constant(shares))
 
-    def objective(self, network: nn.Module, world: World) -> ClassifierObjective:
-        held_out = sample(
-            self.sequences.rows("valid"), VALIDATION_SEQUENCES, (self.config.seed, 5)
-        )
-        windows = (
-            self._windows(self.learned, shuffled=self.is_control),
-            self._windows(held_out),
-        )
-        training, positions = self.section.training, self.encoder.max_length
-        return ClassifierObjective(
-            self.tokenizer,
-            *windows,
-            training,
-            self.settings,
-            positions,
-            world,
-            self.losses,
-        )
-
-    def _windows(
-        self, rows: npt.NDArray[np.intp], shuffled: bool = False
-    ) -> ClassifierWindows:
-        """Return sequences with their labels, or those of other ones among them."""
-        texts, labels = self._texts(rows), self.sequences.labels.values[rows]
-        if shuffled:
-            labels = labels[
-                np.random.default_rng((self.config.seed, 4)).permutation(len(rows))
-            ]
-        return ClassifierWindows(texts, labels, *self._turns(labels))
-
-    def _texts(self, rows: npt.NDArray[np.intp]) -> list[str]:
+    def _texts(self, rows: NDArray[np.intp]) -> list[str]:
         return [self.sequences.sequences[row] for row in rows.tolist()]
 
-    def describe(self, network: nn.Module) -> str:
-        shuffled = ", labels shuffled" if self.is_control else ""
-        return f"{len(self.learned):,} training sequences{shuffled}"
+    def _windows(self, rows: NDArray[np.intp], shuffled: bool = False) -> Windows:
+        """Return sequences with their labels, or those of other ones among them."""
+        labels = self.sequences.labels.values[rows]
+        if shuffled:
+            rng = np.random.default_rng((self.config.seed, 4))
+            labels = labels[rng.permutation(len(rows))]
+        return Windows(self._texts(rows), labels)
 
     @cached_property
-    def held_out(self) -> npt.NDArray[np.intp]:
+    def train_windows(self) -> Windows:
+        return self._windows(self.train_rows, shuffled=self.is_control)
+
+    @cached_property
+    def watched_windows(self) -> Windows:
+        rows = self.sequences.rows("valid")
+        return self._windows(sample(rows, VALIDATION_SEQUENCES, (self.config.seed, 5)))
+
+    @cached_property
+    def held_out(self) -> NDArray[np.intp]:
         """The rows of the validation and test sequences."""
         return self.sequences.rows("valid", "test")
 
-    def measure(self, trained: TrainingResult[nn.Module]) -> Measured:
+    def measure(
+        self, trained: TrainingResult[nn.Module]
+    ) -> tuple[Predictions, Members | None]:
         """Return predictions of the model, the baselines and the control, and the ensemble's weights."""
-        world, checkpoints = trained.world, trained.store.directory.parent
-        regressions = self._fit_regressions(trained)
+        world, checkpoints = trained.world, trained.directory.parent
+        regressions = self._fit_regressions(world)
         predictions, members = self._predict(trained, regressions)
         texts = self._texts(self.held_out)
         for name, regression in regressions.items():
             predictions[name] = self.losses.predictions(regression.logits(texts))
         with torch.inference_mode(False), torch.enable_grad():  # further trainings
-            if self.section.baselines.cnn and self.cnn_texts is not None:
-                predictions[CNN] = world.first(lambda: self._cnn(checkpoints, world))
+            if self.section.baselines.cnn:
+                longest = self.sequences.length or max(
+                    map(len, self.sequences.sequences)
+                )
+                if longest < CnnProm.shortest:
+                    log(
+                        f"no convolutional network: it needs sequences of {CnnProm.shortest} bp"
+                    )
+                else:
+                    predictions[CNN] = world.first(
+                        lambda: self._cnn(checkpoints, longest, world)
+                    )
             if self.section.baselines.shuffled_labels:
-                control = replace(self, is_control=True, of_model=self)
+                control = replace(self, is_control=True)
+                control.sequences, control.start = self.sequences, self.start
                 result = fit(control, checkpoints, world)
-                self.finished.append(result.store)
+                self.trainings.append(result)
                 with torch.inference_mode():
-                    shuffled = control._fit_regressions(result)
+                    shuffled = control._fit_regressions(world)
                     preds, _ = control._predict(result, shuffled)
                 predictions[CONTROL] = preds[MODEL]
-        return Measured(predictions, members)
+        return predictions, members
 
-    def _fit_regressions(
-        self, trained: TrainingResult[nn.Module]
-    ) -> dict[str, SequenceRegression]:
+    def _fit_regressions(self, world: World) -> dict[str, SequenceRegression]:
         """Return regressions by name, fitted to the training sequences; a control has only those of the
         ensemble."""
-        evaluation, objective = self.section.evaluation, trained.objective
-        assert isinstance(objective, ClassifierObjective)
         valid = self._windows(self.sequences.rows("valid"), shuffled=self.is_control)
         regressions = sequence_regressions(
             self.losses,
-            evaluation.baseline_kmer,
-            evaluation.seed,
-            aligned=self._aligned,
-            both_strands=self._both_strands,
+            self.section.evaluation.baseline_kmer,
+            self.section.evaluation.seed,
+            aligned=self.aligned,
+            both_strands=self.both_strands,
         )
         if self.is_control:
             regressions.pop(COMPOSITION)
 
         def fitted() -> dict[str, SequenceRegression]:
             for regression in regressions.values():
-                regression.fit(objective.windows, valid)
+                regression.fit(self.train_windows, valid)
             return regressions
 
-        return trained.world.first(fitted)
+        return world.first(fitted)
 
     def _predict(
         self,
         trained: TrainingResult[nn.Module],
         regressions: Mapping[str, SequenceRegression],
-    ) -> tuple[dict[str, npt.NDArray[np.floating]], Members | None]:
+    ) -> tuple[dict[str, NDArray[np.floating]], Members | None]:
         """Return the model's predictions, and in an ensemble also the network's and the members' weights."""
-        model, world, labels = self.model(trained), trained.world, self.sequences.labels
+        world, labels = trained.world, self.sequences.labels
+        model = make_model(trained.network, self.tokenizer, self.encoder, self.settings)
         assert isinstance(model, LoadedSequenceModel)
         rows = self.held_out
         texts = self._texts(rows)
@@ -395,9 +373,12 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
             fitted[POSITION] = regressions[POSITION]
         if ensemble.kmers is not None:
             fitted[KMERS] = regressions[KMER]
+        parts = {
+            name: (one.coefficients, one.intercept) for name, one in fitted.items()
+        }
         if self.is_control:  # a control must not use true labels
             members = Members.equal((NETWORK, *fitted))
-            add_members(ensemble, fitted, members)
+            add_members(ensemble, parts, members)
             return {MODEL: predict(), NETWORK: alone}, members
         valid = np.isin(rows, self.sequences.rows("valid"))
         values = labels.values[rows[valid]]
@@ -407,115 +388,104 @@ class LabeledSequenceTask(FinetuningTask[Measured]):
         standardized = self.losses.standardized(torch.from_numpy(values)).numpy()
         weight = 1.0 if labels.kind == "multilabel" else None
         members = fit_members(logits, standardized, weight, labels.kind)
-        add_members(ensemble, fitted, members)
-        shipped = predict()
+        add_members(ensemble, parts, members)
+        predictions = predict()
         outputs = {
-            name: self.losses.predictions(one).astype(np.float32)
-            for name, one in logits.items()
+            name: self.losses.predictions(values_of_member).astype(np.float32)
+            for name, values_of_member in logits.items()
         }
         outputs[NETWORK] = alone[valid]
-        members = members.measured(outputs, shipped[valid], values, labels.kind)
-        return {MODEL: shipped, NETWORK: alone}, members
+        members = members.measured(outputs, predictions[valid], values, labels.kind)
+        return {MODEL: predictions, NETWORK: alone}, members
 
-    @cached_property
-    def cnn_texts(self) -> list[str] | None:
-        """All sequences in one length, with N on both sides; None: too short for the network."""
-        longest = self.sequences.length or max(map(len, self.sequences.sequences))
-        if longest < CnnProm.shortest:
-            log(
-                f"no convolutional network: it needs sequences of {CnnProm.shortest} bp"
-            )
-            return None
-        return [text.center(longest, "N") for text in self.sequences.sequences]
+    def _cnn(
+        self, checkpoints: Path, length: int, world: World
+    ) -> NDArray[np.floating]:
+        """Return predictions of a convolutional network, trained on the draws of the model.
 
-    def _cnn(self, checkpoints: Path, world: World) -> npt.NDArray[np.floating]:
-        """Return predictions of a convolutional network, trained on the draws of the model."""
-        texts, labels = self.cnn_texts, self.sequences.labels.values
-        training, both_strands = self.section.training, self._both_strands
-        assert texts is not None
+        Sequences have N on both sides up to the length of the longest.
+        """
+        labels, training = self.sequences.labels.values, self.config
 
-        def select(
-            rows: npt.NDArray[np.intp],
-        ) -> tuple[list[str], npt.NDArray[np.float32]]:
-            return [texts[row] for row in rows.tolist()], labels[rows]
+        def texts(rows: NDArray[np.intp]) -> list[str]:
+            return [text.center(length, "N") for text in self._texts(rows)]
 
-        draws = WindowDraws(*self._turns(labels[self.learned]), training)
         network = NetworkBaseline(
             CnnProm,
-            NetworkSettings(training, both_strands, self.losses, VALIDATION_SEQUENCES),
+            NetworkSettings(
+                training, self.both_strands, self.losses, VALIDATION_SEQUENCES
+            ),
             name=CNN,
             checkpoints=checkpoints,
             windows={
                 "sequences": self.sequences.sha256,
-                "training_sequences": len(self.learned),
-                "both_strands": both_strands,
+                "training_sequences": len(self.train_rows),
+                "both_strands": self.both_strands,
             },
             device=world.device.type,
         )
-        learned = DrawnTexts(*select(self.learned), draws, both_strands=both_strands)
-        network.fit(learned, TextWindows(*select(self.sequences.rows("valid"))))
+        train, valid = self.train_rows, self.sequences.rows("valid")
+        draws = WindowDraws(self._epochs(labels[train]), training)
+        network.fit(
+            DrawnTexts(
+                texts(train), labels[train], draws, both_strands=self.both_strands
+            ),
+            TextWindows(texts(valid), labels[valid]),
+        )
         assert network.trained is not None
-        world.at_end.callback(network.trained.store.unlock)
-        self.finished.append(network.trained.store)
-        return network.predict(select(self.held_out)[0])
+        self.trainings.append(network.trained)
+        return network.predict(texts(self.held_out))
 
     def write(
-        self, directory: Path, trained: TrainingResult[nn.Module], measured: Measured
+        self,
+        directory: Path,
+        trained: TrainingResult[nn.Module],
+        measured: tuple[Predictions, Members | None],
     ) -> dict[str, Any]:
         """Write the model directory with the predictions of all predictors; return metrics."""
-        sequences, rows = self.sequences, self.held_out
+        preds, members = measured
+        sequences, rows, outputs = (
+            self.sequences,
+            self.held_out,
+            self.sequences.labels.outputs,
+        )
         columns: dict[str, Any] = {
             "name": [sequences.names[row] for row in rows.tolist()],
             "split": sequences.splits[rows],
             "group": sequences.groups[rows],
         }
-        labels = sequences.labels.values[rows]
-        for predictor, values in {LABEL: labels, **measured.predictions}.items():
-            for output, column in zip(sequences.labels.outputs, values.T, strict=True):
-                columns[f"{predictor}/{output}"] = column.astype(np.float32)
+        for name, values in {LABEL: sequences.labels.values[rows], **preds}.items():
+            for output, column in zip(outputs, values.T, strict=True):
+                columns[f"{name}/{output}"] = column.astype(np.float32)
         predictions = pd.DataFrame(columns)
         write_predictions(directory / PREDICTIONS, predictions)
-        names = [*measured.predictions]
-        metrics: dict[str, Any] = {
-            split: self._metrics(predictions, names, split)
-            for split in ("valid", "test")
-        }
-        metrics["training"] = {**trained.effort, "examples": len(self.learned)}
+        metrics: dict[str, Any] = {}
+        for split in ("valid", "test"):
+            of_split = predictions[predictions["split"] == split]
+            metrics[split] = {"sequences": len(of_split)}
+            labels = of_split[[f"{LABEL}/{output}" for output in outputs]].to_numpy()
+            for name in preds:
+                values = of_split[[f"{name}/{output}" for output in outputs]].to_numpy()
+                metrics[split][name] = without_nan(
+                    self.losses.prediction_metrics(values, labels)
+                )
+        metrics["training"] = {**trained.effort, "examples": len(self.train_rows)}
         metrics["truncated"] = self.truncated
-        if measured.members is not None:
-            metrics["ensemble"] = measured.members.stored()
+        if members is not None:
+            metrics["ensemble"] = members.stored()
+        optional = (self.negatives, self.splits, self.tokenizer_path, self.pretrained)
+        files = [*self.data, *(path for path in optional if path is not None)]
         provenance = {
             "configuration": stage_values(self.run, "sequences"),
             # Sequences of a table have no contigs to compare with those of the pretraining.
             **self.start.provenance(() if self.start.path is None else None),
-            "data": {
-                path.name: checksum(path) for path in self.inputs if path.is_file()
-            },
+            "data": {path.name: checksum(path) for path in files if path.is_file()},
             "sequences_sha256": sequences.sha256,
             "rows_without_label": sequences.unlabeled,
             "missing_labels": int(np.isnan(sequences.labels.values).sum()),
         }
-        self.write_model(directory, trained, provenance, metrics)
-        for store in self.finished:
-            store.remove()
-        return metrics
-
-    def _metrics(
-        self, predictions: pd.DataFrame, names: Sequence[str], split: Split
-    ) -> dict[str, Any]:
-        """Return the number of sequences of a split, and the metrics of each predictor by what is written."""
-        rows, outputs = (
-            predictions[predictions["split"] == split],
-            self.sequences.labels.outputs,
-        )
-
-        def values(name: str) -> npt.NDArray[np.float32]:
-            return rows[[f"{name}/{output}" for output in outputs]].to_numpy()
-
-        metrics: dict[str, Any] = {"sequences": len(rows)}
-        for name in names:
-            values_of_metrics = self.losses.prediction_metrics(
-                values(name), values(LABEL)
-            )
-            metrics[name] = without_nan(values_of_metrics)
+        model = make_model(trained.network, self.tokenizer, self.encoder, self.settings)
+        write_trained(directory, model, trained, provenance, metrics)
+        for training in self.trainings:
+            training.remove_checkpoint()
         return metrics

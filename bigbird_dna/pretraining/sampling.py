@@ -76,25 +76,14 @@ class SegmentSampler:
         return joined(self.tokenizer, self.tokens[start:end])
 
 
-class _Start(NamedTuple):
-    """A sentence at which A or B can begin."""
-
-    sentence: int
-    begin: int  # token offset
-    end: int  # of its document
-    document: tuple[int, int]  # the sentences of its document
-
-
 class PairSampler:
     """Draws sentence pairs, [CLS] A [SEP] B [SEP], that fill `sequence_tokens` if documents are long enough.
 
     A starts at a sentence drawn uniformly from those followed by at least one input's tokens in the document,
     or by half of a shorter document. A takes whole sentences up to about half of the input. B fills the rest,
-    with equal probability by the tokens after A or by tokens from a start in another document. In a store of
-    one document, that start is at least an input's length from A's; inputs are at most a quarter of the
-    document. Both sources limit B's length, so that the length does not reveal the source. Sentences are
-    drawn until one is such a start, so that starts need not be listed.
-    Raises `DataError` if the store is empty or lacks two such starts.
+    with equal probability by the tokens after A or by tokens from a start in another document. Both sources
+    limit B's length, so that the length does not reveal the source. Sentences are drawn until one is such a
+    start, so that starts need not be listed. Raises `DataError` if there are less than two documents.
     """
 
     def __init__(
@@ -103,49 +92,44 @@ class PairSampler:
         self.tokens, self.bounds = store.tokens, document_bounds(store)
         self.sentences, self.documents = store.sentences, store.documents
         self.tokenizer, self.room = tokenizer, sequence_tokens - 3
-        lengths = np.diff(self.bounds)
-        longer = int((lengths > 1).sum())
-        self.only: range | None = None
-        """With a single document of more than one token: token offsets of its first and last start."""
-        if longer == 1:
-            self.room = min(self.room, int(lengths.max()) // 4)
-            low, high = self.bounds[lengths.argmax() :][:2].tolist()
-            last = int(self.sentences.searchsorted(high - self.room, "right")) - 1
-            self.only = range(low, int(self.sentences[last]))
-        if (
-            not longer
-            or self.room < 2
-            or (self.only is not None and len(self.only) < self.room)
-        ):
+        if (np.diff(self.bounds) > 1).sum() < 2:
             raise DataError(
-                f"{store.directory}: next-sentence prediction needs a second document, or a longer one; "
-                "set pretraining.next_sentence: false"
+                f"{store.directory}: next-sentence prediction needs a second document; set "
+                "pretraining.next_sentence: false"
             )
 
     def draw(self, rng: np.random.Generator) -> Example:
         """Return one example, determined by the generator's state."""
-        a = self._draw_start(rng)
-        while not self._has_others(a):
-            a = self._draw_start(rng)
-        half = min(self.room, a.end - a.begin) // 2
-        middle = self._sentence_end_near(a.sentence, a.begin + half, a.begin + 2 * half)
+        sentence, begin, end = self._draw_start(rng)
+        half = min(self.room, end - begin) // 2
+        # The last sentence end up to the middle, else the first one after it, else the middle.
+        middle = begin + half
+        after = int(self.sentences.searchsorted(middle, "right"))
+        if after - 1 > sentence:
+            middle = int(self.sentences[after - 1])
+        elif after < len(self.sentences) and self.sentences[after] < begin + 2 * half:
+            middle = int(self.sentences[after])
         follows = bool(rng.random() < 0.5)
-        other = self._draw_start(rng, *self._near(a))
+        document = int(self.documents.searchsorted(sentence, "right")) - 1
+        _, other, other_end = self._draw_start(rng, document)
         # The tokens after A are cut to the other start's length as well.
-        length = min(
-            self.room - (middle - a.begin), a.end - middle, other.end - other.begin
+        length = min(self.room - (middle - begin), end - middle, other_end - other)
+        b = middle if follows else other
+        return joined(
+            self.tokenizer,
+            self.tokens[begin:middle],
+            self.tokens[b : b + length],
+            follows,
         )
-        begin = middle if follows else other.begin
-        first, second = (
-            self.tokens[a.begin : middle],
-            self.tokens[begin : begin + length],
-        )
-        return joined(self.tokenizer, first, second, follows)
 
     def _draw_start(
-        self, rng: np.random.Generator, first: int = 0, last: int = 0
-    ) -> _Start:
-        """Draw uniformly from the starts that are not among the sentences `first` to `last` - 1."""
+        self, rng: np.random.Generator, excluded: int | None = None
+    ) -> tuple[int, int, int]:
+        """Draw uniformly from the starts that are not in the `excluded` document; return the sentence, its
+        token offset and the end of its document."""
+        first, last = 0, 0
+        if excluded is not None:
+            first, last = self.documents[excluded : excluded + 2].tolist()
         while True:
             sentence = int(rng.integers(len(self.sentences) - 1 - (last - first)))
             if sentence >= first:
@@ -157,33 +141,7 @@ class PairSampler:
             if high - low < self.room:
                 needed = max((high - low + 1) // 2, 2)
             if high - begin >= needed:
-                beside = self.documents[document : document + 2].tolist()
-                return _Start(sentence, begin, high, tuple(beside))
-
-    def _has_others(self, start: _Start) -> bool:
-        """Return whether there are starts that are not near this one."""
-        if self.only is None:
-            return True
-        distance = max(start.begin - self.only.start, self.only.stop - start.begin)
-        return distance >= self.room
-
-    def _near(self, start: _Start) -> tuple[int, int]:
-        """Return the range of the sentences near a start: of its document, or within an input's length."""
-        if self.only is None:
-            return start.document
-        first = int(self.sentences.searchsorted(start.begin - self.room, "right"))
-        last = int(self.sentences.searchsorted(start.begin + self.room))
-        return first, min(last, len(self.sentences) - 1)
-
-    def _sentence_end_near(self, sentence: int, target: int, limit: int) -> int:
-        """Return the last sentence end up to `target`, else the first one after it, else `target`."""
-        ends = self.sentences
-        after = int(ends.searchsorted(target, "right"))
-        if after - 1 > sentence:
-            return int(ends[after - 1])
-        if after < len(ends) and int(ends[after]) < limit:
-            return int(ends[after])
-        return target
+                return sentence, begin, high
 
 
 def document_bounds(store: Tokens, tokens: int | None = None) -> NDArray[np.int64]:

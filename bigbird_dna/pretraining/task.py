@@ -7,7 +7,6 @@ information (Levy & Goldberg 2014, "Neural word embedding as implicit matrix fac
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from bigbird_dna.config.training import PretrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.model.batching import pad
-from bigbird_dna.model.directory import encoder_for
+from bigbird_dna.model.directory import build_network, encoder_for, make_model
 from bigbird_dna.model.heads import PretrainingNetwork, PretrainingOutput
 from bigbird_dna.model.input_embeddings import initial_deviation
 from bigbird_dna.model.settings import PretrainingSettings
@@ -35,15 +34,11 @@ from bigbird_dna.tokens.interface import NOT_MASKED, Tokenizer, mask_tokens, nex
 from bigbird_dna.tokens.load import load_tokenizer
 from bigbird_dna.tokens.store import JoinedStores, TokenStore
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.loop import Batch, take_rows
-from bigbird_dna.training.task import ModelTask, TrainingResult
+from bigbird_dna.training.loop import Batch
+from bigbird_dna.training.task import Task, TrainingResult, write_trained
 
-INPUTS = (
-    "ids",
-    "lengths",
-    "segments",
-    "masked",
-)  # tensors of a batch that are inputs of the network
+INPUTS = ("ids", "lengths", "segments", "masked")
+"""Tensors of a batch that are inputs of the network."""
 LARGEST_VOCABULARY = (
     4096  # maximum for counting all pairs: a matrix of 256 MB, and one minute
 )
@@ -54,188 +49,15 @@ _UNSEEN = 0.5  # pseudocount
 Floats = NDArray[np.float64]
 
 
-class PretrainingObjective:
-    """Masked-token (`causal`: next-token) and next-sentence loss, each averaged over the global batch."""
-
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        train: Tokens,
-        valid: Tokens,
-        config: PretrainingConfig,
-        world: World,
-        *,
-        causal: bool = False,
-    ) -> None:
-        self.tokenizer = tokenizer
-        self.config = config
-        self.causal = causal
-        self.world = world
-        lengths = {
-            config.sequence_tokens,
-            *(stage.tokens for stage in config.length_curriculum),
-        }
-        self.samplers = {
-            length: sampler(train, tokenizer, length, config.next_sentence)
-            for length in sorted(lengths)
-        }
-        self.held_out = HeldOut.draw(
-            valid,
-            tokenizer,
-            config.sequence_tokens,
-            config.evaluation_sequences,
-            pairs=config.next_sentence,
-            causal=causal,
-        )
-        self.pairs = (
-            sampler(valid, tokenizer, config.sequence_tokens, True)
-            if config.next_sentence
-            else None
-        )
-
-    def batch(self, step: int, first: int, count: int) -> Batch:
-        """Return examples of a training step, determined by (seed, step, position in the global batch).
-
-        Steps with shorter inputs have proportionally more of them, so that all steps have the same tokens.
-        """
-        length = self.config.tokens_at(step)
-        more = self.config.sequence_tokens // length
-        positions = range(first * more, (first + count) * more)
-        return self.batch_of(
-            self.samplers[length],
-            [(self.config.seed, 0, step, position) for position in positions],
-        )
-
-    def batch_of(self, drawn_by: Sampler, seeds: Sequence[tuple[int, ...]]) -> Batch:
-        rows, targets, firsts, classes = [], [], [], []
-        for seed in seeds:
-            rng = np.random.default_rng(seed)
-            example = drawn_by.draw(rng)
-            if self.causal:
-                hidden = next_tokens(example.ids, self.tokenizer)
-            else:
-                fraction, span = self.config.mask_fraction, self.config.mask_span
-                hidden = mask_tokens(
-                    example.ids, rng, fraction, self.tokenizer, mean_span=span
-                )
-            rows.append(hidden.inputs)
-            targets.append(hidden.labels)
-            firsts.append(example.first)
-            classes.append(0 if example.follows else 1)
-        ids, lengths = pad(rows, self.tokenizer.pad_id)
-        labels, _ = pad(targets, NOT_MASKED)
-        masked = torch.nonzero(labels.flatten() != NOT_MASKED)[:, 0]
-        segments = torch.arange(ids.shape[1])[None] >= torch.tensor(firsts)[:, None]
-        if not self.config.next_sentence:
-            segments = torch.zeros_like(segments)
-        return {
-            "ids": ids,
-            "lengths": lengths,
-            "segments": segments.long(),
-            "masked": masked,
-            "labels": labels.flatten()[masked],
-            "next_sentence": torch.tensor(classes),
-        }
-
-    def part(self, batch: Batch, rows: Tensor) -> Batch:
-        width = batch["ids"].shape[1]
-        of, positions = batch["masked"] // width, batch["masked"] % width
-        numbers = torch.full((len(batch["ids"]),), -1)
-        numbers[rows] = torch.arange(len(rows))
-        selected = numbers[of] >= 0
-        by_row = {
-            name: batch[name]
-            for name in ("ids", "lengths", "segments", "next_sentence")
-        }
-        taken = take_rows(by_row, rows)
-        masked = numbers[of[selected]] * taken["ids"].shape[1] + positions[selected]
-        return {**taken, "masked": masked, "labels": batch["labels"][selected]}
-
-    def counts(self, batch: Batch) -> dict[str, float]:
-        return {
-            "masked": float(len(batch["masked"])),
-            "pairs": float(len(batch["ids"])),
-        }
-
-    def loss(
-        self, network: nn.Module, batch: Batch, totals: dict[str, float]
-    ) -> Tensor:
-        """Return the mean cross-entropy of predicted tokens plus that of next-sentence labels, in nats."""
-        output: PretrainingOutput = network(*(batch[name] for name in INPUTS))
-        masked = F.cross_entropy(
-            output.tokens.float(), batch["labels"], reduction="sum"
-        )
-        loss = masked / max(totals["masked"], 1.0)
-        if output.next_sentence is None:
-            return loss
-        pairs = F.cross_entropy(
-            output.next_sentence.float(), batch["next_sentence"], reduction="sum"
-        )
-        return loss + pairs / totals["pairs"]
-
-    def evaluate(self, network: nn.Module) -> dict[str, float]:
-        """Return bits per base and accuracy on fixed held-out tokens; also next-sentence accuracy if used."""
-        held_out, world = self.held_out, self.world
-        predicted = held_out.bits(
-            network, self.tokenizer, world.device, world.rank, world.size
-        )
-        mine = predicted.own
-        sums = {
-            "bits": float(predicted.bits[mine].sum()),
-            "bases": float(held_out.bases[mine].sum()),
-            "masked": float(mine.sum()),
-            "right": float(predicted.right[mine].sum()),
-            "pairs": 0.0,
-            "right_pairs": 0.0,
-        }
-        if self.pairs is not None:
-            sums |= self._next_sentences(network, self.pairs)
-        sums = world.sum(sums)
-        figures = {
-            "bits_per_base": sums["bits"] / sums["bases"],
-            "next_token_accuracy" if self.causal else "masked_accuracy": sums["right"]
-            / sums["masked"],
-        }
-        if self.pairs is not None:
-            figures["next_sentence_accuracy"] = sums["right_pairs"] / sums["pairs"]
-        return figures
-
-    def _next_sentences(self, network: nn.Module, pairs: Sampler) -> dict[str, float]:
-        """Count correct predictions for a fixed set of held-out pairs, with tokens hidden as in training."""
-        size = min(16, self.config.batch_size)
-        starts = range(0, self.config.evaluation_sequences, size)
-        sums = {"pairs": 0.0, "right_pairs": 0.0}
-        for start in starts[self.world.rank :: self.world.size]:
-            stop = min(start + size, self.config.evaluation_sequences)
-            batch = self.batch_of(
-                pairs, [(self.config.seed, 1, index) for index in range(start, stop)]
-            )
-            output: PretrainingOutput = network(
-                *(batch[name].to(self.world.device) for name in INPUTS)
-            )
-            assert output.next_sentence is not None
-            right = output.next_sentence.argmax(-1).cpu() == batch["next_sentence"]
-            sums["pairs"] += len(right)
-            sums["right_pairs"] += right.sum().item()
-        return sums
-
-
-@dataclass(eq=False)
-class PretrainingTask(ModelTask[dict[str, float]]):
+class PretrainingTask(Task[nn.Module, dict[str, float]]):
     """Pretraining on the stores `train` and `valid` in `tokens`, and on the further training stores of the
-    configuration; `ConfigError` if inputs exceed the encoder's maximum length."""
+    configuration; `ConfigError` if inputs exceed the encoder's maximum length.
 
-    run: Config
-    tokens: Path
-    tokenizer_path: Path
+    The loss is the mean over masked tokens (`causal`: all tokens), plus that over inputs for next sentences.
+    """
 
-    @property
-    def inputs(self) -> Sequence[Path]:
-        return [
-            self.tokens,
-            self.tokenizer_path,
-            *map(Path, self.config.further_tokens),
-        ]
+    def __init__(self, run: Config, tokens: Path, tokenizer_path: Path) -> None:
+        self.run, self.tokens, self.tokenizer_path = run, tokens, tokenizer_path
 
     @cached_property
     def config(self) -> PretrainingConfig:
@@ -281,32 +103,143 @@ class PretrainingTask(ModelTask[dict[str, float]]):
 
     def identity(self) -> dict[str, Any]:
         """Return the settings and the descriptions of the token stores."""
-        stores = [*self.stores.values(), *self.further]
-        return super().identity() | {"data": [store.info for store in stores]}
+        return {
+            "task": self.settings.task,
+            "tokenizer": self.tokenizer.sha256,
+            "data": [store.info for store in [*self.stores.values(), *self.further]],
+        }
 
     def check(self) -> None:
         for store in (self.training_tokens, self.stores["valid"]):
             store.verify()
 
-    def objective(self, network: nn.Module, world: World) -> PretrainingObjective:
-        train, valid = self.training_tokens, self.stores["valid"]
-        causal = self.encoder.causal
-        return PretrainingObjective(
-            self.tokenizer, train, valid, self.config, world, causal=causal
-        )
+    def build(self) -> nn.Module:
+        return build_network(self.encoder, self.settings, self.tokenizer)
 
     def initialize(self, network: nn.Module) -> None:
         assert isinstance(network, PretrainingNetwork)
         if self.config.embedding_init == "cooccurrence":
             init_from_counts(network, self.training_tokens)
 
-    def describe(self, network: nn.Module) -> str:
-        parameters = sum(parameter.numel() for parameter in network.parameters())
-        genomes = f" of {len(self.further) + 1} genomes" if self.further else ""
-        return f"{parameters:,} parameters, {len(self.training_tokens.tokens):,} training tokens{genomes}"
+    @cached_property
+    def sampler(self) -> Sampler:
+        """The training inputs."""
+        config = self.config
+        return sampler(
+            self.training_tokens,
+            self.tokenizer,
+            config.sequence_tokens,
+            config.next_sentence,
+        )
+
+    @cached_property
+    def held_out(self) -> HeldOut:
+        """The inputs that are evaluated in training."""
+        config = self.config
+        return HeldOut.draw(
+            self.stores["valid"],
+            self.tokenizer,
+            config.sequence_tokens,
+            config.evaluation_sequences,
+            pairs=config.next_sentence,
+            causal=self.encoder.causal,
+        )
+
+    def batch(self, step: int, first: int, count: int) -> Batch:
+        seeds = [
+            (self.config.seed, 0, step, position)
+            for position in range(first, first + count)
+        ]
+        return self._batch(self.sampler, seeds)
+
+    def _batch(self, inputs: Sampler, seeds: Sequence[tuple[int, ...]]) -> Batch:
+        """Return the inputs drawn with each of the seeds, with tokens hidden."""
+        rows, targets, firsts, classes = [], [], [], []
+        for seed in seeds:
+            rng = np.random.default_rng(seed)
+            example = inputs.draw(rng)
+            if self.encoder.causal:
+                hidden = next_tokens(example.ids, self.tokenizer)
+            else:
+                hidden = mask_tokens(
+                    example.ids, rng, self.config.mask_fraction, self.tokenizer
+                )
+            rows.append(hidden.inputs)
+            targets.append(hidden.labels)
+            firsts.append(example.first)
+            classes.append(0 if example.follows else 1)
+        ids, lengths = pad(rows, self.tokenizer.pad_id)
+        labels, _ = pad(targets, NOT_MASKED)
+        masked = torch.nonzero(labels.flatten() != NOT_MASKED)[:, 0]
+        segments = torch.arange(ids.shape[1])[None] >= torch.tensor(firsts)[:, None]
+        if not self.config.next_sentence:
+            segments = torch.zeros_like(segments)
+        return {
+            "ids": ids,
+            "lengths": lengths,
+            "segments": segments.long(),
+            "masked": masked,
+            "labels": labels.flatten()[masked],
+            "next_sentence": torch.tensor(classes),
+        }
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return {
+            "masked": float(len(batch["masked"])),
+            "pairs": float(len(batch["ids"])),
+        }
+
+    def loss(
+        self, network: nn.Module, batch: Batch, totals: dict[str, float]
+    ) -> Tensor:
+        """Return the mean cross-entropy of predicted tokens plus that of next-sentence labels, in nats."""
+        output: PretrainingOutput = network(*(batch[name] for name in INPUTS))
+        masked = F.cross_entropy(
+            output.tokens.float(), batch["labels"], reduction="sum"
+        )
+        loss = masked / max(totals["masked"], 1.0)
+        if output.next_sentence is None:
+            return loss
+        pairs = F.cross_entropy(
+            output.next_sentence.float(), batch["next_sentence"], reduction="sum"
+        )
+        return loss + pairs / totals["pairs"]
+
+    def evaluate(self, network: nn.Module, world: World) -> dict[str, float]:
+        """Return bits per base and accuracy on fixed held-out tokens; also next-sentence accuracy if used."""
+        held_out, config = self.held_out, self.config
+        bits, correct = held_out.predict(network, self.tokenizer, world)
+        accuracy = "next_token_accuracy" if self.encoder.causal else "masked_accuracy"
+        metrics = {
+            "bits_per_base": float(bits.sum() / held_out.bases.sum()),
+            accuracy: float(correct.mean()),
+        }
+        if config.next_sentence:
+            tokens = config.sequence_tokens
+            pairs = sampler(self.stores["valid"], self.tokenizer, tokens, True)
+            size = min(16, config.batch_size)
+
+            def correct_pairs(numbers: Sequence[int]) -> NDArray[np.bool_]:
+                """Predict a fixed set of held-out pairs, with tokens hidden as in training."""
+                results = []
+                for start in range(0, len(numbers), size):
+                    seeds = [(config.seed, 1, n) for n in numbers[start : start + size]]
+                    batch = self._batch(pairs, seeds)
+                    inputs = [batch[name].to(world.device) for name in INPUTS]
+                    output: PretrainingOutput = network(*inputs)
+                    assert output.next_sentence is not None
+                    classes = output.next_sentence.argmax(-1).cpu()
+                    results.append((classes == batch["next_sentence"]).numpy())
+                return np.concatenate([np.zeros(0, bool), *results])
+
+            numbers = range(config.evaluation_sequences)
+            metrics["next_sentence_accuracy"] = float(
+                world.divide(numbers, correct_pairs).mean()
+            )
+        return metrics
 
     def measure(self, trained: TrainingResult[nn.Module]) -> dict[str, float]:
-        return trained.objective.evaluate(trained.network)
+        return self.evaluate(trained.network, trained.world)
 
     def write(
         self,
@@ -319,26 +252,25 @@ class PretrainingTask(ModelTask[dict[str, float]]):
         }
         if self.further:
             data["further"] = [store.info for store in self.further]
-        objective = trained.objective
-        assert isinstance(objective, PretrainingObjective)
-        # The same inputs as of `evaluate pretraining` with this number of them, and of their tokens.
-        inputs = {
-            "inputs": len(objective.held_out.inputs),
+        metrics = {
+            **measured,
+            "split": "valid",
+            # The same inputs as of `evaluate pretraining` with this number of them, and of their tokens.
+            "inputs": len(self.held_out.inputs),
             "sequence_tokens": self.config.sequence_tokens,
+            **trained.effort,
         }
-        metrics = {**measured, "split": "valid", **inputs, **trained.effort}
         provenance = {
             "configuration": stage_values(self.run, "pretraining"),
             "data": data,
             "tokenizer_sha256": checksum(self.tokenizer_path),
-            # Fine-tuning compares these with its own held-out regions.
-            **{
-                key: value
-                for key, value in data["train"].items()
-                if key in ("contigs", "stretches")
-            },
         }
-        self.write_model(directory, trained, provenance, metrics)
+        # Fine-tuning compares these with its own held-out regions.
+        for key in ("contigs", "stretches"):
+            if key in data["train"]:
+                provenance[key] = data["train"][key]
+        model = make_model(trained.network, self.tokenizer, self.encoder, self.settings)
+        write_trained(directory, model, trained, provenance, metrics)
         log(f"held out: {measured['bits_per_base']:.4f} bits per base")
         return metrics
 

@@ -1,11 +1,11 @@
-"""The training log; time and kernels of a training; detection of divergence."""
+"""Progress and log of a training, and its kernels."""
 
 import json
 import math
 import os
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,6 @@ from bigbird_dna.attention import Choice, routes_logged
 from bigbird_dna.config.training import TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path
-from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.inference import compiled_layers
 from bigbird_dna.model.mechanism import goes_by_pattern
@@ -26,8 +25,6 @@ from bigbird_dna.training.distributed import World
 
 LOG = "training.jsonl"
 SECONDS_BETWEEN_LINES = 15.0  # on standard error; the file contains all lines
-# Prefixes of held-out metrics that are finite for any data; others, such as AUROC, need two classes.
-_NUMBERS = ("loss", "bits")
 
 
 @dataclass
@@ -61,39 +58,30 @@ class Progress:
         )
         return False
 
-    def add_backend(self, route: str) -> None:
-        """Add an attention route."""
-        self.backends = " ".join(sorted({*self.backends.split(), route}))
-
 
 class TrainingLog:
     """Append to a JSON-lines file and log the same on standard error.
 
     Lines of steps beyond `progress` are removed first, as these steps are repeated. Speed is measured since
-    the previous line; `seconds` is the total training time, without held-out evaluation.
+    the previous line of training; `seconds` is the total training time, without held-out evaluation.
     """
 
     def __init__(self, path: Path, progress: Progress, steps: int) -> None:
-        self.path = path
-        self.steps = steps
-        self.logged_at = -SECONDS_BETWEEN_LINES  # on standard error
-        lines = []
-        if path.exists():
-            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        self.path, self.steps = path, steps
+        self.printed = -SECONDS_BETWEEN_LINES  # on standard error
         self.seconds = 0.0
-        earlier = []  # without what a killed run left incomplete
-        for line in lines:
-            try:
+        earlier = ""
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        for line in text.splitlines(keepends=True):
+            if line.endswith("\n"):  # a killed run may leave an incomplete line
                 record = json.loads(line)
-                if line.endswith("\n") and record["step"] <= progress.step:
-                    earlier.append(line)
-                    self.seconds = record.get("seconds", 0.0)
-            except (ValueError, TypeError, LookupError):
-                log(f"warning: {path}: an incomplete line is omitted")
+                if record["step"] <= progress.step:
+                    earlier += line
+                    self.seconds = record["seconds"]
         with atomic_path(path) as temporary:
-            temporary.write_text("".join(earlier), encoding="utf-8")
-        self.step_seconds = 0.0
-        self._begin(progress)
+            temporary.write_text(earlier, encoding="utf-8")
+        self.since = time.monotonic()
+        self.step, self.tokens = progress.step, progress.tokens
 
     def training(
         self, progress: Progress, *, loss: float, learning_rate: float
@@ -102,109 +90,59 @@ class TrainingLog:
         now, step = time.monotonic(), progress.step
         elapsed = max(now - self.since, 1e-9)
         pace = (progress.tokens - self.tokens) / elapsed
-        self.step_seconds = elapsed / max(1, step - self.step)
-        left = self.step_seconds * (self.steps - step)
+        left = elapsed / max(1, step - self.step) * (self.steps - step)
         self.seconds += elapsed
-        self._begin(progress)
+        self.since, self.step, self.tokens = now, step, progress.tokens
         self._write(
-            step, loss=loss, learning_rate=learning_rate, tokens_per_second=pace
+            step,
+            self.seconds,
+            loss=loss,
+            learning_rate=learning_rate,
+            tokens_per_second=pace,
         )
-        if now - self.logged_at < SECONDS_BETWEEN_LINES and step < self.steps:
-            return
-        self.logged_at = now
-        minutes, seconds = divmod(int(left), 60)
-        log(
-            f"step {step}/{self.steps}  loss {loss:.4f}  {pace:,.0f} tokens/s  {minutes}:{seconds:02d} left"
-        )
+        if now - self.printed >= SECONDS_BETWEEN_LINES or step == self.steps:
+            self.printed = now
+            minutes, seconds = divmod(int(left), 60)
+            log(
+                f"step {step}/{self.steps}  loss {loss:.4f}  {pace:,.0f} tokens/s  "
+                f"{minutes}:{seconds:02d} left"
+            )
 
-    def evaluation(self, progress: Progress, values: dict[str, float]) -> None:
-        """Append and log held-out metrics; the time of their computation does not affect the speed.
+    def evaluation(
+        self, progress: Progress, values: dict[str, float], took: float
+    ) -> None:
+        """Append and log held-out metrics, computed in `took` seconds, which do not affect the speed.
 
         A metric that is not defined, such as the AUROC of a single class, is null in the file.
         """
-        self.seconds += self.step_seconds * (
-            progress.step - self.step
-        )  # since the last training line
+        self.since += took
         stored = {
             key: None if math.isnan(value) else value for key, value in values.items()
         }
-        self._write(progress.step, evaluation=stored)
-        self._begin(progress)
+        seconds = self.seconds + time.monotonic() - self.since
+        self._write(progress.step, seconds, evaluation=stored)
         texts = [
-            f"{key} {'not defined' if math.isnan(value) else f'{value:.4f}'}"
-            for key, value in values.items()
+            f"{key} {'not defined' if value is None else f'{value:.4f}'}"
+            for key, value in stored.items()
         ]
         log(f"step {progress.step}  network, held out: {'  '.join(texts)}")
 
-    def _begin(self, progress: Progress) -> None:
-        self.since, self.step, self.tokens = (
-            time.monotonic(),
-            progress.step,
-            progress.tokens,
-        )
-
-    def _write(self, step: int, **values: Any) -> None:
+    def _write(self, step: int, seconds: float, **values: Any) -> None:
+        record = {"step": step, "seconds": round(seconds, 3), **values}
         with self.path.open("a", encoding="utf-8") as stream:
-            stream.write(
-                json.dumps({"step": step, "seconds": round(self.seconds, 3), **values})
-                + "\n"
-            )
-
-
-def diverged(step: int, what: str) -> DataError:
-    """The error for a training in which a value is not finite after a step."""
-    return DataError(
-        f"step {step}: {what}: training has diverged; try a lower learning_rate or a longer warm-up"
-    )
-
-
-def check_weights(network: nn.Module, step: int, world: World) -> None:
-    """`DataError` on every process if, after a step, weights on any process are NaN or infinite."""
-    finite = all(
-        bool(torch.isfinite(parameter).all()) for parameter in network.parameters()
-    )
-    if world.sum({"broken": float(not finite)})["broken"]:
-        raise diverged(step, "the weights are not finite")
-
-
-def check_figures(figures: Mapping[str, float], step: int) -> None:
-    """`DataError` if a held-out loss, or number of bits, is NaN or infinite."""
-    for name, value in figures.items():
-        if name.startswith(_NUMBERS) and not math.isfinite(value):
-            raise diverged(step, f"the held-out {name} is {value}")
-
-
-STRICT = ("cuda",)
-"""Devices where the slow route is an error: training would take days, with the device mostly idle."""
+            stream.write(json.dumps(record) + "\n")
 
 
 @contextmanager
 def chosen_kernels(
-    network: nn.Module,
-    config: TrainingConfig,
-    world: World,
-    progress: Progress | None = None,
+    network: nn.Module, config: TrainingConfig, world: World, progress: Progress
 ) -> Iterator[None]:
-    """Log on the first process, once each, the attention routes used in the context, with the reason.
-
-    `progress` records their names.
-    With `torch_compile` torch compiles the rest of the layers. `ConfigError`: it cannot, or attention on a
-    GPU would use a slower route without `allow_slow_attention`.
-    """
+    """Log on the first process, once each, the attention routes used in the context, with the reason, and
+    record their names in `progress`. With `torch_compile` torch compiles the rest of the layers."""
 
     def log_choice(choice: Choice) -> None:
-        if (
-            choice.route == "blocked"
-            and choice.reason != "requested"
-            and world.device.type in STRICT
-            and not config.allow_slow_attention
-        ):
-            raise ConfigError(
-                f"attention would use the slower route {choice.route}, because {choice.reason}; to allow "
-                "this, set allow_slow_attention: true in this training's section"
-            )
-        if progress is not None:
-            progress.add_backend(choice.route)
+        routes = {*progress.backends.split(), choice.route}
+        progress.backends = " ".join(sorted(routes))
         if world.is_first:
             log(str(choice))
 

@@ -1,40 +1,33 @@
 """The training loop: plain torch, one or more processes, identical results after a kill and resume.
 
 All random numbers of step s come from generators seeded by (seed, s, …): a checkpoint needs only weights,
-moments and step. Axes: N rows of a process, n rows of a micro-batch, L tokens.
+moments and step.
 """
 
 import math
-import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import nullcontext
-from functools import lru_cache
-from itertools import accumulate, pairwise
-from typing import Any, NoReturn, Protocol
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from bigbird_dna.attention.call import copied
-from bigbird_dna.config.training import OptimizerConfig, TrainingConfig
+from bigbird_dna.config.training import OptimizerConfig
 from bigbird_dna.console import log
-from bigbird_dna.errors import ConfigError, Stopped
+from bigbird_dna.disk.atomic import atomic_path
+from bigbird_dna.errors import ConfigError, DataError, ModelError, Stopped
 from bigbird_dna.gpus import freed_memory_kept
 from bigbird_dna.model.inference import ahead
-from bigbird_dna.training.checkpoints import CheckpointStore, fresh_moments
 from bigbird_dna.training.distributed import Stopping, World, autocast
-from bigbird_dna.training.log import (
-    Progress,
-    TrainingLog,
-    check_figures,
-    check_weights,
-    chosen_kernels,
-    diverged,
-)
+from bigbird_dna.training.log import LOG, Progress, TrainingLog, chosen_kernels
+
+if TYPE_CHECKING:
+    from bigbird_dna.training.task import Task
 
 Batch = dict[str, Tensor]
 
@@ -42,69 +35,12 @@ HOST = ("lengths", "spans")
 """Batch tensors that stay on the CPU, because they determine the work plan: reading them from a GPU would
 wait for all its pending work."""
 
-TOKENS = ("ids", "segments", "base_starts")
-"""Batch tensors with one value per token, (N, L)."""
+STATE, BEST = "state.pt", "best.pt"
+"""Files of a checkpoint: weights, moments and progress; and the weights with the lowest held-out loss."""
 
-
-def by_length(lengths: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    """Row numbers (n,) of micro-batches of these sizes, grouped by length (N,), longest rows and largest
-    batches first."""
-    order = torch.argsort(lengths, descending=True, stable=True)
-    return [order[first:end] for first, end in pairwise(accumulate(sizes, initial=0))]
-
-
-def take_rows(batch: Batch, rows: Tensor) -> Batch:
-    """Selected rows of a batch of row-wise tensors, without their common padding."""
-    longest = int(batch["lengths"][rows].max())
-    return {
-        name: value[rows, :longest].contiguous() if name in TOKENS else value[rows]
-        for name, value in batch.items()
-    }
-
-
-def pinned(batch: Batch, device: torch.device) -> Batch:
-    """The batch in pinned memory for a GPU; unchanged for other devices."""
-    if device.type != "cuda":
-        return batch
-    torch.cuda.set_device(
-        device
-    )  # for this thread; otherwise memory is allocated on the first GPU
-    return {name: value.pin_memory() for name, value in batch.items()}
-
-
-def on_device(batch: Batch, device: torch.device) -> Batch:
-    """The batch on a device, except the tensors in `HOST`, without waiting for the copy."""
-    return {
-        name: value if name in HOST else copied(value, device)
-        for name, value in batch.items()
-    }
-
-
-class Epochs:
-    """Indices of examples over successive epochs, each shuffled separately.
-
-    `members` returns at least `size` examples of an epoch by its number; only `size` of them are used.
-    """
-
-    def __init__(
-        self, seed: int, size: int, members: Callable[[int], npt.NDArray[np.integer]]
-    ) -> None:
-        self.size = size
-
-        @lru_cache(maxsize=1)
-        def order(number: int) -> npt.NDArray[np.integer]:
-            return np.random.default_rng((seed, 2, number)).permutation(
-                members(number)
-            )[:size]
-
-        self._order = order
-
-    def indices(self, first: int, count: int) -> list[int]:
-        """Indices at positions `first` to `first + count` (exclusive) of all concatenated epochs."""
-        return [
-            int(self._order(position // self.size)[position % self.size])
-            for position in range(first, first + count)
-        ]
+LOG_STEPS = 10
+MAX_SKIPPED = 10
+"""Number of consecutive steps with a loss or gradient that is not finite after which a training ends."""
 
 
 def learning_rate(step: int, steps: int, config: OptimizerConfig) -> float:
@@ -115,311 +51,214 @@ def learning_rate(step: int, steps: int, config: OptimizerConfig) -> float:
     return config.learning_rate * (steps - step) / max(1, steps - warmup)
 
 
-def make_optimizer(
-    network: nn.Module, config: OptimizerConfig
-) -> torch.optim.Optimizer:
-    """AdamW or Adafactor; weight decay excludes biases and LayerNorm weights, as in BERT.
-
-    With `layer_decay` below 1, groups have a `scale`, by which the loop multiplies the learning rate: 1 for
-    the head, and `layer_decay` to the power of the distance from the head for layers and embeddings.
-
-    Adafactor (Shazeer and Stern 2018) stores no first moment, and only row and column means of the second;
-    its rates are relative to the weights' magnitude.
-    """
-    trained = {name: p for name, p in network.named_parameters() if p.requires_grad}
-    distances = dict.fromkeys(trained, 0)
-    if config.layer_decay < 1:
-        distances = _distances(trained)
-    groups: list[dict[str, Any]] = []
-    for distance in sorted({0, *distances.values()}):
-        near = [p for name, p in trained.items() if distances[name] == distance]
-        scale = config.layer_decay**distance
-        for is_matrix, decay in ((True, config.weight_decay), (False, 0.0)):
-            params = [p for p in near if (p.dim() >= 2) == is_matrix]
-            groups.append({"params": params, "weight_decay": decay, "scale": scale})
-    if config.method == "adafactor":
-        return torch.optim.Adafactor(groups, lr=config.learning_rate)
+def make_optimizer(network: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
+    """AdamW; weight decay excludes biases and LayerNorm weights, as in BERT."""
+    trained = [p for p in network.parameters() if p.requires_grad]
+    groups: list[dict[str, Any]] = [
+        {
+            "params": [p for p in trained if p.dim() >= 2],
+            "weight_decay": config.weight_decay,
+        },
+        {"params": [p for p in trained if p.dim() < 2], "weight_decay": 0.0},
+    ]
     # Fused: one pass over each tensor, an eighth of the default's time on a CPU.
     return torch.optim.AdamW(
         groups, lr=config.learning_rate, betas=(0.9, 0.999), eps=1e-8, fused=True
     )
 
 
-def step_if_finite(optimizer: torch.optim.Optimizer, norm: Tensor) -> None:
-    """Change the weights if the gradient's norm is finite; `norm` is the same on all processes.
-
-    AdamW decides this on the device, as for gradient scaling, without waiting for pending work.
-    """
-    if isinstance(optimizer, torch.optim.AdamW):
-        optimizer.grad_scale, optimizer.found_inf = None, (~norm.isfinite()).float()  # type: ignore[attr-defined]
-        optimizer.step()
-    elif norm.isfinite():
-        optimizer.step()
-
-
-def _distances(names: Iterable[str]) -> dict[str, int]:
-    """The distance of each parameter from the head: 1 for the last layer of an encoder, one more below it."""
-    matches = {name: _LAYER.search(name) for name in names}
-    last = max((int(match[1] or 0) for match in matches.values() if match), default=0)
-    return {
-        name: last + 1 - int(match[1] or -1) if match else 0
-        for name, match in matches.items()
-    }
-
-
-_LAYER = re.compile(r"(?:^|\.)encoder\.(?:embeddings|layers\.(\d+))\.")
-LOG_STEPS = 10
-MAX_SKIPPED = 10
-"""Number of consecutive steps with a loss or gradient that is not finite after which a training ends."""
-
-
-class Objective(Protocol):
-    """A training objective: batches, their loss, and metrics on held-out data."""
-
-    def batch(self, step: int, first: int, count: int) -> Batch:
-        """Examples `first … first + count` of a step's global batch, on the CPU, with `lengths`."""
-
-    def part(self, batch: Batch, rows: Tensor) -> Batch:
-        """Selected rows (n,) of a batch: a micro-batch."""
-        return take_rows(batch, rows)
-
-    def counts(self, batch: Batch) -> dict[str, float]:
-        """Numbers of loss terms in a batch; their sums over the global batch divide the loss."""
-
-    def loss(
-        self, network: nn.Module, batch: Batch, totals: dict[str, float]
-    ) -> Tensor:
-        """This batch's part of the global batch's loss; the tensors in `HOST` are on the CPU."""
-
-    def evaluate(self, network: nn.Module) -> dict[str, float]:
-        """Metrics on held-out data, equal on every process; `loss…` and `bits…` must be finite."""
-
-
 @freed_memory_kept()
 def train_network(
     network: nn.Module,
-    objective: Objective,
-    config: TrainingConfig,
-    store: CheckpointStore,
+    task: "Task[Any, Any]",
+    directory: Path,
     world: World,
-    patience: int | None = None,
 ) -> Progress:
-    """Train `network` in place for `config.steps` steps, or the remaining ones. With `patience`, end after as
-    many evaluations in a row with a held-out loss a tenth above the lowest.
+    """Train `network` in place for `task.config.steps` steps, or the remaining ones; return the progress.
 
-    A step's global batch is the same for any number of processes and micro-batches. Without a checkpoint, all
-    processes begin with the first one's weights. `ConfigError`: `batch_size` cannot be divided, or as in
-    `chosen_kernels`. A step whose loss or gradient is not finite is counted but changes nothing. `DataError`:
-    `MAX_SKIPPED` such steps in a row (or all steps), or weights or a held-out loss that are not finite; any
-    remaining checkpoint has finite weights. `Stopped`: SIGTERM was received, or the
-    time limit of `world` is near; every process stops after the same step, at least one, and a checkpoint is
-    saved.
+    The checkpoint and the log are in `directory`, which only the first process reads and writes; all processes
+    begin with its weights. A step's global batch is the same for any number of processes and micro-batches. If the task keeps the best weights, they are those of
+    the evaluation with the lowest held-out loss, and with `patience` training ends after as many evaluations
+    in a row with a loss a tenth above it. A step whose loss or gradient is not finite is counted but changes
+    nothing.
+
+    `ConfigError`: `batch_size` cannot be divided. `DataError`: `MAX_SKIPPED` steps in a row (or all steps)
+    without a finite loss and gradient, or weights or a held-out loss that are not finite; any remaining
+    checkpoint has finite weights. `ModelError`: the checkpoint is damaged. `Stopped`: SIGTERM was received,
+    or the Slurm job ends soon; every process stops after the same step, and a checkpoint is saved.
     """
+    config = task.config
     if config.batch_size < world.size * config.grad_accumulation:
         raise ConfigError(
             f"batch_size {config.batch_size}: must be at least {world.size} processes × "
             f"{config.grad_accumulation} micro-batches"
         )
     network.to(world.device)
-    trainer = _Trainer(network, objective, config, store, world, patience)
-    with (
-        store.written(),
-        Stopping(world.ends) as stopping,
-        chosen_kernels(network, config, world, trainer.progress),
-    ):
-        trainer.run(stopping)
-    world.wait()
-    network.eval()
-    return trainer.progress
-
-
-def held_out_loss(figures: Mapping[str, float]) -> float:
-    """The figure of `Objective.evaluate` that decides which weights are best: the lowest."""
-    return next(
-        figures[name]
-        for name in ("loss", "bits_per_base", "bits_per_character")
-        if name in figures
-    )
-
-
-class _Trainer:
-    """The state of `train_network`.
-
-    Loss, log line, metrics and checkpoint of a step are handled with the next step's batch: both need sums
-    over processes, computed in one reduction.
-    """
-
-    def __init__(
-        self,
-        network: nn.Module,
-        objective: Objective,
-        config: TrainingConfig,
-        store: CheckpointStore,
-        world: World,
-        patience: int | None,
-    ) -> None:
-        self.network, self.objective, self.config = network, objective, config
-        self.store, self.world, self.patience = store, world, patience
-        self.optimizer = make_optimizer(network, config.optimizer)
-        self.progress = world.first(lambda: store.restore(network, self.optimizer))
-        if world.size > 1 and self.progress.step:
-            _broadcast_moments(self.optimizer, world)
-        self.log: TrainingLog | None = None
+    optimizer = make_optimizer(network, config.optimizer)
+    progress = Progress()
+    state = world.first(lambda: read_checkpoint(directory / STATE))
+    if state is not None:
+        try:
+            network.load_state_dict(state["network"])
+            # Optimizer settings come from the configuration, regardless of the checkpoint.
+            groups = optimizer.state_dict()["param_groups"]
+            moments = state["optimizer"]["state"]
+            optimizer.load_state_dict({"state": moments, "param_groups": groups})
+            progress = Progress(**state["progress"])
+        except (LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise _damaged(directory / STATE) from error
         if world.is_first:
-            self.log = TrainingLog(store.log_path, self.progress, config.steps)
-        self.cast = autocast(world.device, config.precision)
-        self.lr = 0.0
-        self.saved_step, self.saved_at = self.progress.step, time.monotonic()
-        # Of the step that is not finished yet: this process's loss and tokens, and the gradient's norm.
-        self.loss: Tensor | None = None
-        self.norm: Tensor | None = None
-        self.tokens = 0
+            log(f"resuming at step {progress.step} from {directory / STATE}")
+    training_log: TrainingLog | None = None
+    if world.is_first:
+        training_log = TrainingLog(directory / LOG, progress, config.steps)
+    # Broadcasts the first process's weights to all.
+    parallel = DistributedDataParallel(network) if world.size > 1 else network
+    cast = autocast(world.device, config.precision)
+    patience = task.patience if task.keeps_best else None
+    saved_at = time.monotonic()
 
-    @property
-    def ended(self) -> bool:
-        """Whether training ends early, see `train_network`."""
-        return self.patience is not None and self.progress.worse >= self.patience
+    def diverged(what: str) -> DataError:
+        return DataError(
+            f"step {progress.step}: {what}: training has diverged; try a lower learning_rate or a longer "
+            "warm-up"
+        )
 
-    def run(self, stopping: Stopping) -> None:
-        """Make the remaining steps."""
-        network, config, world = self.network, self.config, self.world
-        # Broadcasts the first process's weights to all.
-        parallel = DistributedDataParallel(network) if world.size > 1 else network
-        begin = config.steps if self.ended else self.progress.step
-        for step, batches in prefetched(self.objective, config, world, begin):
-            counts = [self.objective.counts(batch) for batch in batches]
-            totals = self.finish_step(
-                stopping,
-                {name: sum(one[name] for one in counts) for name in counts[0]},
+    def save() -> None:
+        if world.is_first:
+            values = {
+                "network": network.state_dict(),
+                "optimizer": optimizer.state_dict(),
+                "progress": vars(progress),
+            }
+            write_checkpoint(directory / STATE, values)
+
+    ended = patience is not None and progress.worse >= patience
+    steps = range(progress.step, progress.step if ended else config.steps)
+    with (
+        Stopping() as stopping,
+        chosen_kernels(network, config, world, progress),
+    ):
+        for step, batches in zip(steps, prefetched(task, world, steps), strict=False):
+            counts = [task.counts(batch) for batch in batches]
+            totals = world.sum(
+                {name: sum(one[name] for one in counts) for name in counts[0]}
             )
-            if self.ended:
-                break
+            rate = learning_rate(step, config.steps, config.optimizer)
+            for group in optimizer.param_groups:
+                group["lr"] = rate
             network.train()
             torch.manual_seed((config.seed * 1_000_003 + step) * 4096 + world.rank)
-            self.loss = backward(
-                parallel, self.objective, batches, totals, world, self.cast
-            )
-            self.norm = nn.utils.clip_grad_norm_(
+            loss = backward(parallel, task, batches, totals, world, cast)
+            norm = nn.utils.clip_grad_norm_(
                 network.parameters(), config.optimizer.clip_norm
             )
-            step_if_finite(self.optimizer, self.norm)
-            self.optimizer.zero_grad(set_to_none=True)
-            self.tokens = sum(int(batch["lengths"].sum()) for batch in batches)
-        self.finish_step(stopping, {})
+            # Decided on the device, as for gradient scaling, without waiting for pending work.
+            optimizer.grad_scale, optimizer.found_inf = None, (~norm.isfinite()).float()  # type: ignore[attr-defined]
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
 
-    def finish_step(
-        self, stopping: Stopping, counts: Mapping[str, float]
-    ) -> dict[str, float]:
-        """Finish the previous step, if any, and prepare the next; returns the sums of its `counts`."""
-        # The first process decides, because clocks differ.
-        due = (
-            self.world.is_first
-            and time.monotonic() - self.saved_at >= 60 * self.config.checkpoint_minutes
-        )
-        sums = self.world.sum(
-            {
-                "loss": 0.0 if self.loss is None else self.loss.item(),
-                "tokens": float(self.tokens),
-                "terminated": float(stopping.terminated),
-                "late": float(stopping.late),
-                "due": float(due),
-                **{f"of {name}": value for name, value in counts.items()},
-            }
-        )
-        if self.norm is not None:
-            norm, self.loss, self.norm = self.norm.item(), None, None
-            self._record(sums, norm)
-            if sums["terminated"]:
-                self._stop("SIGTERM")
-            if sums["late"]:
-                self._stop("the time limit is near")
-        stopping.step()
-        self.lr = learning_rate(
-            self.progress.step, self.config.steps, self.config.optimizer
-        )
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.lr * group["scale"]
-        return {name: sums[f"of {name}"] for name in counts}
-
-    def _record(self, sums: dict[str, float], norm: float) -> None:
-        """Log a step; measure held-out data, and save a checkpoint, if it is time."""
-        progress, config = self.progress, self.config
-        finite = math.isfinite(sums["loss"]) and math.isfinite(norm)
-        if not finite:
-            self._skip(f"loss {sums['loss']:.4g}, gradient norm {norm:.4g}")
-        progress.step += 1
-        progress.tokens += int(sums["tokens"])
-        if finite:
-            progress.skipped_in_row = 0
-            progress.loss_sum += sums["loss"]
-            progress.loss_steps += 1
-        last = progress.step == config.steps
-        if (progress.step % LOG_STEPS == 0 or last) and progress.loss_steps:
-            mean = progress.loss_sum / progress.loss_steps
-            progress.loss_sum, progress.loss_steps = 0.0, 0
-            if self.log:
-                self.log.training(progress, loss=mean, learning_rate=self.lr)
-        evaluates = last or progress.step % config.evaluation_steps == 0
-        # Weights that give nothing finite may be of no use.
-        saves = last or (sums["due"] > 0 and finite)
-        if evaluates or saves:
-            # The loss was computed with the weights before the step.
-            check_weights(self.network, progress.step, self.world)
-        if evaluates:
-            self._evaluate()
-        if self.ended and not last and self.world.is_first:
-            log(
-                f"training ends at step {progress.step:,} of {config.steps:,}: in {progress.worse} "
-                "evaluations in a row, the held-out loss was a tenth above that of step "
-                f"{progress.best_step:,}"
+            # The first process decides when to save, because clocks differ.
+            waited = time.monotonic() - saved_at
+            sums = world.sum(
+                {
+                    "loss": loss.item(),
+                    "tokens": float(sum(int(b["lengths"].sum()) for b in batches)),
+                    "stop": float(stopping.is_due()),
+                    "save": float(
+                        world.is_first and waited >= 60 * config.checkpoint_minutes
+                    ),
+                }
             )
-        if saves or self.ended:
-            self._save()
+            progress.step += 1
+            progress.tokens += int(sums["tokens"])
+            last = progress.step == config.steps
+            finite = math.isfinite(sums["loss"]) and bool(norm.isfinite())
+            if finite:
+                progress.skipped_in_row = 0
+                progress.loss_sum += sums["loss"]
+                progress.loss_steps += 1
+            else:
+                progress.skipped += 1
+                progress.skipped_in_row += 1
+                what = f"loss {sums['loss']:.4g}, gradient norm {norm.item():.4g}"
+                in_row = progress.skipped_in_row
+                if in_row >= min(MAX_SKIPPED, config.steps):
+                    raise diverged(
+                        f"{in_row} steps in a row had no finite loss and gradient ({what})"
+                    )
+                if world.is_first:
+                    log(f"warning: step {progress.step} is skipped: {what}")
+            if (progress.step % LOG_STEPS == 0 or last) and progress.loss_steps:
+                mean = progress.loss_sum / progress.loss_steps
+                progress.loss_sum, progress.loss_steps = 0.0, 0
+                if training_log:
+                    training_log.training(progress, loss=mean, learning_rate=rate)
 
-    def _evaluate(self) -> None:
-        self.network.eval()
-        with torch.inference_mode(), self.cast:
-            values = self.objective.evaluate(self.network)
-        check_figures(values, self.progress.step)
-        if self.log:
-            self.log.evaluation(self.progress, values)
-        if self.store.best is None:
-            return
-        if self.progress.is_best(held_out_loss(values)) and self.world.is_first:
-            self.store.keep_best(self.network)
-
-    def _skip(self, what: str) -> None:
-        """Count a step that changed nothing; end the training after too many in a row."""
-        progress = self.progress
-        progress.skipped += 1
-        progress.skipped_in_row += 1
-        if progress.skipped_in_row < min(MAX_SKIPPED, self.config.steps):
-            if self.world.is_first:
-                log(f"warning: step {progress.step + 1} is skipped: {what}")
-            return
-        count = progress.skipped_in_row
-        what = f"{count} steps in a row had no finite loss and gradient ({what})"
-        raise diverged(progress.step + 1, what)
-
-    def _save(self) -> None:
-        if self.world.is_first and self.saved_step != self.progress.step:
-            self.store.save(self.network, self.optimizer, self.progress)
-            self.saved_step, self.saved_at = self.progress.step, time.monotonic()
-
-    def _stop(self, why: str) -> NoReturn:
-        check_weights(self.network, self.progress.step, self.world)
-        self._save()
-        self.world.wait()  # torchrun ends all processes once one has ended
-        raise Stopped(
-            f"stopped after step {self.progress.step:,} of {self.config.steps:,} ({why}): checkpoint saved. "
-            "Run the same command again to resume",
-            silent=not self.world.is_first,
-        )
+            evaluates = last or progress.step % config.evaluation_steps == 0
+            # Weights that give nothing finite may be of no use.
+            saves = last or (sums["save"] > 0 and finite) or sums["stop"] > 0
+            if evaluates or saves:
+                # The loss was computed with the weights before the step.
+                broken = not all(
+                    bool(parameter.isfinite().all())
+                    for parameter in network.parameters()
+                )
+                if world.sum({"broken": float(broken)})["broken"]:
+                    raise diverged("the weights are not finite")
+            if evaluates:
+                began = time.monotonic()
+                network.eval()
+                with torch.inference_mode(), cast:
+                    metrics = task.evaluate(network, world)
+                for name, value in metrics.items():
+                    # Other metrics, such as AUROC, need two classes.
+                    if name.startswith(("loss", "bits")) and not math.isfinite(value):
+                        raise diverged(f"the held-out {name} is {value}")
+                if training_log:
+                    training_log.evaluation(progress, metrics, time.monotonic() - began)
+                if task.keeps_best:
+                    held_out = next(
+                        metrics[name]
+                        for name in ("loss", "bits_per_base", "bits_per_character")
+                        if name in metrics
+                    )
+                    if progress.is_best(held_out) and world.is_first:
+                        write_checkpoint(directory / BEST, network.state_dict())
+                ended = patience is not None and progress.worse >= patience
+                if ended and not last and world.is_first:
+                    log(
+                        f"training ends at step {progress.step:,} of {config.steps:,}: in {progress.worse} "
+                        "evaluations in a row, the held-out loss was a tenth above that of step "
+                        f"{progress.best_step:,}"
+                    )
+            if saves or ended:
+                save()
+                saved_at = time.monotonic()
+            if ended:
+                break
+            if sums["stop"]:
+                world.wait()  # torchrun ends all processes once one has ended
+                raise Stopped(
+                    f"stopped after step {progress.step:,} of {config.steps:,} ({stopping.reason}): checkpoint "
+                    "saved. Run the same command again to resume",
+                    silent=not world.is_first,
+                )
+    if task.keeps_best:
+        best = world.first(lambda: read_checkpoint(directory / BEST))
+        network.load_state_dict(best)
+        if world.is_first:
+            log(
+                f"weights of step {progress.best_step:,} of {progress.step:,} are kept: "
+                f"lowest held-out loss {progress.best_loss:.4f}"
+            )
+    network.eval()
+    return progress
 
 
 def backward(
     parallel: nn.Module,
-    objective: Objective,
+    task: "Task[Any, Any]",
     batches: list[Batch],
     totals: dict[str, float],
     world: World,
@@ -428,12 +267,16 @@ def backward(
     """Accumulate a step's gradients over micro-batches and processes; return this process's loss part."""
     step_loss = torch.zeros((), device=world.device)
     for number, batch in enumerate(batches):
+        moved = {
+            name: value if name in HOST else copied(value, world.device)
+            for name, value in batch.items()
+        }
         waits = number + 1 < len(batches) and isinstance(
             parallel, DistributedDataParallel
         )
         with parallel.no_sync() if waits else nullcontext():  # type: ignore[operator]
             with cast:
-                loss = objective.loss(parallel, on_device(batch, world.device), totals)
+                loss = task.loss(parallel, moved, totals)
             # DDP averages gradients over processes, and the loss is already divided by global counts.
             (loss * world.size).backward()  # type: ignore[no-untyped-call]
         step_loss += loss.detach()
@@ -441,50 +284,47 @@ def backward(
 
 
 def prefetched(
-    objective: Objective, config: TrainingConfig, world: World, first_step: int
-) -> Iterator[tuple[int, list[Batch]]]:
-    """Batches of this process by step; the next step's batches are prepared during the current step."""
-    count = config.grad_accumulation
+    task: "Task[Any, Any]", world: World, steps: range
+) -> Iterator[list[Batch]]:
+    """Micro-batches of this process by step; a thread prepares the next step's during the current step."""
+    count = task.config.grad_accumulation
     # As even as possible; if not divisible, some micro-batches have one more example.
-    first, *ends = (
-        config.batch_size * number // (world.size * count)
+    bounds = [
+        task.config.batch_size * number // (world.size * count)
         for number in range(world.rank * count, (world.rank + 1) * count + 1)
-    )
-    sizes = np.diff([first, *ends]).tolist()
+    ]
 
     def make(step: int) -> list[Batch]:
-        batch = objective.batch(step, first, sum(sizes))
-        if count == 1:
-            return [pinned(batch, world.device)]
-        # An example may have several rows, as in a step with shorter inputs.
-        rows_per_example = len(batch["lengths"]) // sum(sizes)
-        micro_batches = by_length(
-            batch["lengths"], [rows_per_example * size for size in sizes]
-        )
-        return [
-            pinned(objective.part(batch, rows), world.device) for rows in micro_batches
-        ]
+        batches = []
+        for first, end in pairwise(bounds):
+            batch = task.batch(step, first, end - first)
+            if world.device.type == "cuda":
+                # For this thread; otherwise memory is allocated on the first GPU.
+                torch.cuda.set_device(world.device)
+                batch = {name: value.pin_memory() for name, value in batch.items()}
+            batches.append(batch)
+        return batches
 
-    steps = range(first_step, config.steps)
-    yield from zip(steps, ahead(make, steps, None), strict=True)
+    return ahead(make, steps, None)
 
 
-def _broadcast_moments(optimizer: torch.optim.Optimizer, world: World) -> None:
-    """Give every process the moments that the first one has read."""
-    parameters = [
-        parameter for group in optimizer.param_groups for parameter in group["params"]
-    ]
-    # Parameters that never affected a loss have no moments.
-    numbers = world.first(
-        lambda: [n for n, one in enumerate(parameters) if one in optimizer.state]
+def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    """Write a checkpoint; if killed at any time, it or the one before is intact."""
+    with atomic_path(path) as temporary, temporary.open("wb") as stream:
+        torch.save(state, stream)
+
+
+def read_checkpoint(path: Path) -> Any:
+    """The content of a file, on the CPU: tensors and plain containers, never code; None if there is none."""
+    if not path.exists():
+        return None
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # damaged files raise errors of any type
+        raise _damaged(path) from error
+
+
+def _damaged(path: Path) -> ModelError:
+    return ModelError(
+        f"{path}: damaged, or not a checkpoint; delete {path.parent} to train from the start"
     )
-    for number in numbers:
-        parameter = parameters[number]
-        moments = fresh_moments(optimizer, parameter)
-        if world.is_first:
-            # Adafactor counts its steps on the host, where GPU processes cannot broadcast them.
-            state = optimizer.state[parameter]
-            state["step"] = state["step"].to(parameter.device)
-        else:
-            optimizer.state[parameter] = moments
-        world.overwrite(optimizer.state[parameter][name] for name in moments)

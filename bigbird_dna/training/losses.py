@@ -1,7 +1,6 @@
 """Losses of networks and regressions by the kind of their labels, and metrics on held-out labels."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Self
@@ -25,16 +24,6 @@ Labels = npt.NDArray[np.floating] | npt.NDArray[np.integer]
 LEAST_OF_CLASS = (
     5  # positives, and negatives, that a column needs to count in a median AUROC
 )
-
-METRICS: Mapping[LabelKind, str] = {
-    "binary": "auroc",
-    "multiclass": "auroc",
-    "multilabel": "auroc",
-    "regression": "pearson",
-}
-"""The metric of held-out labels by their kind: the median AUROC, or the mean correlation, of the outputs.
-
-NaN if it is not defined for any output."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +57,14 @@ class LabelLoss:
         ones = labels.sum(axis=0, dtype=np.float64)
         counts = np.append(len(labels) - ones, ones) if kind == "binary" else ones
         return cls(kind, (*(len(labels) / (len(counts) * counts)).tolist(),))
+
+    @property
+    def metric(self) -> str:
+        """The metric of held-out labels: the median AUROC, or the mean correlation, of the outputs.
+
+        NaN if it is not defined for any output.
+        """
+        return "pearson" if self.kind == "regression" else "auroc"
 
     def standardized(self, labels: Tensor) -> Tensor:
         """Return the labels (N, T) of a regression in standard deviations from the mean; others unchanged."""
@@ -139,14 +136,14 @@ class LabelLoss:
         )
 
     def metrics(self, logits: Floats, labels: Labels) -> dict[str, float]:
-        """Return loss and metric (`METRICS`) of outputs (N, T); NaN for outputs that are not finite."""
+        """Return loss and metric (`metric`) of outputs (N, T); NaN for outputs that are not finite."""
         loss = self._mean(
             np.asarray(logits, np.float32), np.asarray(labels, np.float32)
         )
         # NaN cannot be ranked.
         defined = math.isfinite(loss)
         value = label_metric(self.kind, logits, labels) if defined else math.nan
-        return {"loss": loss, METRICS[self.kind]: value}
+        return {"loss": loss, self.metric: value}
 
     def prediction_metrics(
         self, predictions: Floats, labels: Labels
@@ -157,7 +154,7 @@ class LabelLoss:
             np.asarray(logits, np.float64), np.asarray(labels, np.float64)
         )
         value = label_metric(self.kind, predictions, labels)
-        return {"loss": loss, METRICS[self.kind]: value}
+        return {"loss": loss, self.metric: value}
 
     def _mean(self, logits: Floats, labels: Floats) -> float:
         y = torch.from_numpy(labels)
@@ -174,7 +171,7 @@ def _constant(
 
 
 def label_metric(kind: LabelKind, outputs: Floats, labels: Labels) -> float:
-    """Return the metric (`METRICS`) of outputs (N, T), which may be log-odds, probabilities or numbers.
+    """Return the metric (`metric`) of outputs (N, T), which may be log-odds, probabilities or numbers.
 
     AUROCs of several outputs count with at least `LEAST_OF_CLASS` positives and negatives, that of a single
     one with any. NaN if no output counts, or if all labels, or predictions, of each are equal.

@@ -1,31 +1,34 @@
 """Training runs: a `Task` defines what is trained and what is written at the end; `train` executes it."""
 
+import hashlib
+import json
+import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
 from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
 
 from bigbird_dna.calibration.maps import Calibration
 from bigbird_dna.config.network import EncoderConfig
-from bigbird_dna.config.training import KeepingConfig, TrainingConfig
+from bigbird_dna.config.training import (
+    FinetuningConfig,
+    PretrainingConfig,
+    TrainingConfig,
+)
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import atomic_directory, check_directory
-from bigbird_dna.model.directory import build_network, make_model, write_model
+from bigbird_dna.model.directory import write_model
 from bigbird_dna.model.model import LoadedModel
-from bigbird_dna.model.settings import Settings
-from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.adapters import Adaptation
-from bigbird_dna.training.checkpoints import CheckpointStore, Keep
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.gpu_check import check_gpu
 from bigbird_dna.training.log import LOG, Progress
-from bigbird_dna.training.loop import Objective, train_network
+from bigbird_dna.training.loop import STATE, Batch, train_network
 
 N = TypeVar("N", bound=nn.Module)
 M = TypeVar("M")
@@ -38,16 +41,16 @@ class TrainingResult(Generic[N]):
     """A fully trained network, in evaluation mode, with its training context."""
 
     network: N
-    objective: Objective
     progress: Progress
     world: World
-    store: CheckpointStore
+    directory: Path  # of checkpoint and log
+    keeps_best: bool = False
     adaptation: Adaptation | None = None  # of a training of few weights
 
     @property
     def log(self) -> Path:
-        """The training log, a file next to the checkpoints."""
-        return self.store.log_path
+        """The training log."""
+        return self.directory / LOG
 
     @property
     def effort(self) -> dict[str, int]:
@@ -59,7 +62,7 @@ class TrainingResult(Generic[N]):
             "tokens_seen": progress.tokens,
             "parameters": sum(p.numel() for p in self.network.parameters()),
         }
-        if self.store.best is not None:
+        if self.keeps_best:
             effort["kept_step"] = progress.best_step
         if progress.skipped:
             effort["skipped_steps"] = progress.skipped
@@ -67,22 +70,16 @@ class TrainingResult(Generic[N]):
             effort["trained_parameters"] = self.adaptation.trained
         return effort
 
+    def remove_checkpoint(self) -> None:
+        """Delete the checkpoint and the log, once the results are written."""
+        shutil.rmtree(self.directory)
 
-class Training(ABC, Generic[N]):
-    """A network to be trained. Methods are called in this order; `check`, `initialize` and `describe` only on
-    the first process."""
 
-    @property
-    def keep(self) -> Keep:
-        """Which weights to keep: those of the last step, or those with the lowest held-out loss."""
-        return self.config.keep if isinstance(self.config, KeepingConfig) else "last"
+class Task(ABC, Generic[N, M]):
+    """A training: its network, batches and loss, held-out metrics, and the files written at its end.
 
-    @property
-    def patience(self) -> int | None:
-        """See `KeepingConfig`."""
-        if self.keep == "best" and isinstance(self.config, KeepingConfig):
-            return self.config.patience
-        return None
+    Creating a task reads nothing. `check`, `initialize` and `write` are called only on the first process.
+    """
 
     @property
     @abstractmethod
@@ -94,9 +91,19 @@ class Training(ABC, Generic[N]):
         """The configuration of the network's encoder, if any."""
         return None
 
+    @property
+    def keeps_best(self) -> bool:
+        """Whether to keep the weights with the lowest held-out loss, rather than those of the last step."""
+        return isinstance(self.config, (FinetuningConfig, PretrainingConfig))
+
+    @property
+    def patience(self) -> int | None:
+        """See `FinetuningConfig`."""
+        return getattr(self.config, "patience", None)
+
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """What determines the weights, except `encoder` and `config`; it also names the checkpoints."""
+        """What determines the weights, except `encoder` and `config`; it also names the checkpoint."""
 
     def check(self) -> None:
         """Check the inputs for damage before anything is written."""
@@ -104,10 +111,6 @@ class Training(ABC, Generic[N]):
     @abstractmethod
     def build(self) -> N:
         """The network with random initial weights from torch's generator, which was just seeded."""
-
-    @abstractmethod
-    def objective(self, network: N, world: World) -> Objective:
-        """Batches, their loss and held-out metrics."""
 
     def initialize(self, network: N) -> None:
         """Change the initial weights in place, without a checkpoint; other processes get the first one's."""
@@ -117,77 +120,52 @@ class Training(ABC, Generic[N]):
         return None
 
     @abstractmethod
-    def describe(self, network: N) -> str:
-        """Description of the training and its data, for the log."""
-
-
-class Task(Training[N], Generic[N, M]):
-    """A training with its input files and the results written at its end. Creating a task reads nothing."""
-
-    @property
-    @abstractmethod
-    def inputs(self) -> Sequence[Path]:
-        """Files and directories that are only read."""
+    def batch(self, step: int, first: int, count: int) -> Batch:
+        """Examples `first … first + count` of a step's global batch, on the CPU, with `lengths`."""
 
     @abstractmethod
+    def counts(self, batch: Batch) -> dict[str, float]:
+        """Numbers of loss terms in a batch; their sums over the global batch divide the loss."""
+
+    @abstractmethod
+    def loss(
+        self, network: nn.Module, batch: Batch, totals: dict[str, float]
+    ) -> Tensor:
+        """This batch's part of the global batch's loss; `lengths` and `spans` are on the CPU."""
+
+    @abstractmethod
+    def evaluate(self, network: nn.Module, world: World) -> dict[str, float]:
+        """Metrics on held-out data, equal on every process; `loss…` and `bits…` must be finite."""
+
     def measure(self, trained: TrainingResult[N]) -> M:
         """Computations of all processes with the trained network, in float32 and inference mode."""
+        raise NotImplementedError
 
-    @abstractmethod
     def write(
         self, directory: Path, trained: TrainingResult[N], measured: M
     ) -> dict[str, Any]:
-        """Write the results into an empty directory, on the first process; returns the metrics."""
+        """Write the results into an empty directory; returns the metrics."""
+        raise NotImplementedError
 
 
-class ModelTask(Task[nn.Module, M]):
-    """A task that produces a model directory."""
-
-    @property
-    @abstractmethod
-    def encoder(self) -> EncoderConfig:
-        """The configuration of the model's encoder."""
-
-    @property
-    @abstractmethod
-    def tokenizer(self) -> Tokenizer:
-        """The model's tokenizer."""
-
-    @property
-    @abstractmethod
-    def settings(self) -> Settings:
-        """The task settings of the model."""
-
-    def identity(self) -> dict[str, Any]:
-        """Task and tokenizer; a task adds everything else that determines its weights."""
-        return {"task": self.settings.task, "tokenizer": self.tokenizer.sha256}
-
-    def build(self) -> nn.Module:
-        return build_network(self.encoder, self.settings, self.tokenizer)
-
-    def model(self, trained: TrainingResult[nn.Module]) -> LoadedModel:
-        """The trained network with its tokenizer."""
-        return make_model(trained.network, self.tokenizer, self.encoder, self.settings)
-
-    def write_model(
-        self,
-        directory: Path,
-        trained: TrainingResult[nn.Module],
-        provenance: dict[str, Any],
-        metrics: dict[str, Any],
-        calibration: Calibration | None = None,
-    ) -> None:
-        """Write the model with its training log, and the attention backends that ran; `calibration` enables
-        calibrated probabilities."""
-        backends = trained.progress.backends.split()
-        write_model(
-            directory,
-            self.model(trained),
-            {**provenance, "attention_backends": backends},
-            metrics,
-            {LOG: trained.log},
-            calibration=calibration,
-        )
+def write_trained(
+    directory: Path,
+    model: LoadedModel,
+    trained: TrainingResult[N],
+    provenance: dict[str, Any],
+    metrics: dict[str, Any],
+    calibration: Calibration | None = None,
+) -> None:
+    """Write a trained model with its training log, and the attention backends that ran."""
+    backends = trained.progress.backends.split()
+    write_model(
+        directory,
+        model,
+        {**provenance, "attention_backends": backends},
+        metrics,
+        {LOG: trained.log},
+        calibration=calibration,
+    )
 
 
 def write_network(
@@ -221,8 +199,7 @@ def train(
     return {}. `UsageError`: `output` cannot be written, or contains files not from an earlier run. Other
     errors: see `fit`, the task and the loop.
     """
-    check_gpu(world.device)
-    check_directory(output, [*task.inputs, checkpoints])
+    check_directory(output, [checkpoints])
     trained = fit(task, checkpoints, world)
     with torch.inference_mode():
         measured = task.measure(trained)
@@ -233,45 +210,40 @@ def train(
         metrics = task.write(directory, trained, measured)
         if then is not None:
             then(directory)
-    trained.store.remove()
+    trained.remove_checkpoint()
     return metrics
 
 
-def fit(task: Training[N], checkpoints: Path, world: World) -> TrainingResult[N]:
-    """Train a network, or resume from its checkpoints, which are kept. `ModelError` on every process if they
-    are damaged, or the same training is running elsewhere."""
-    store = checkpoint_store(task, checkpoints)
+def fit(task: Task[N, M], checkpoints: Path, world: World) -> TrainingResult[N]:
+    """Train a network, or resume from its checkpoint, which is kept."""
+    directory = checkpoint_directory(task, checkpoints)
     world.first(task.check)
-    world.first(store.lock)
-    world.at_end.callback(store.unlock)
     torch.manual_seed(task.config.seed)
     network = task.build()
-    objective = task.objective(network, world)
-    # The other processes get the first one's weights when the network is wrapped for parallel training.
-    world.first(lambda: None if store.exists else task.initialize(network))
+    world.first(
+        lambda: None if (directory / STATE).exists() else task.initialize(network)
+    )
     adaptation = task.adapt(network)
     if world.is_first:
-        log(f"{task.describe(network)}, {world.device}")
-    progress = train_network(
-        network, objective, task.config, store, world, task.patience
-    )
-    if task.keep == "best":
-        world.first(lambda: store.load_best(network))
-        if world.is_first:
-            log(
-                f"weights of step {progress.best_step:,} of {progress.step:,} are kept: "
-                f"lowest held-out loss {progress.best_loss:.4f}"
-            )
-        world.overwrite(network.state_dict().values())
+        parameters = sum(p.numel() for p in network.parameters() if p.requires_grad)
+        log(f"training {parameters:,} parameters, {world.device}")
+    progress = train_network(network, task, directory, world)
     if adaptation is not None:
         adaptation.merge()
-    return TrainingResult(network, objective, progress, world, store, adaptation)
+    return TrainingResult(
+        network, progress, world, directory, task.keeps_best, adaptation
+    )
 
 
-def checkpoint_store(task: Training[N], checkpoints: Path) -> CheckpointStore:
-    """The checkpoints of a training, named by everything that determines its weights; writes nothing."""
+def checkpoint_directory(task: Task[N, M], checkpoints: Path) -> Path:
+    """The directory of a training's checkpoint, named by everything that determines its weights."""
     encoder = task.encoder  # first: it may read the data, whose errors name the file
-    identity = {"training": task.config.deciding(), **task.identity()}
+    training = task.config.deciding()
+    if task.keeps_best:  # then it decides what is measured, and when
+        measured = {"evaluate_every", "evaluation_bins", "evaluation_sequences"}
+        training |= task.config.model_dump(include=measured)
+    identity = {"training": training, **task.identity()}
     if encoder is not None:
         identity["encoder"] = encoder.deciding()
-    return CheckpointStore(checkpoints, identity, task.keep)
+    text = json.dumps(identity, sort_keys=True, default=str)
+    return checkpoints / hashlib.sha256(text.encode()).hexdigest()[:12]

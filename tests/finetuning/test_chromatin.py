@@ -21,7 +21,6 @@ from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import ConfigError, DataError, ModelError, UsageError
 from bigbird_dna.finetuning.calibrate import calibrate_chromatin
 from bigbird_dna.finetuning.chromatin import (
-    ChromatinObjective,
     ChromatinTask,
     neighboring_bins,
 )
@@ -48,13 +47,13 @@ from bigbird_dna.scoring.variants import score_variants
 from bigbird_dna.tokens import dna as tokenizers
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import world
+from bigbird_dna.training.initialization import Initialization
 from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.task import train
 from tests.cli.command import table
 from tests.golden.messages import fails
 from tests.plain_batches import PlainBatches
 from tests.toys import MOTIFS, VCF, label_bins, small_encoder, write_motif_genome
-from tests.training.curve import ALONE
 
 SETTINGS: dict[str, Any] = {
     "genome": {"valid": ["b"], "test": ["c"]},
@@ -159,7 +158,8 @@ def train_model(
     member: int = 0,
     kmers: Path | None = None,
 ):
-    task = replace(task_of(made, config, window, member), kmers=kmers)
+    task = task_of(made, config, window, member)
+    task.kmers = kmers
     with world("cpu") as here:
         return train(task, output, output.parent / "checkpoints", here)
 
@@ -348,9 +348,9 @@ def test_validation_bins_share_windows_as_test_bins_do(
         load_chromatin_model(alone_dir),
     )
     with world("cpu") as here:
-        objective = task_of(made, config, 200, 0).objective(model.network, here)
-        found = objective.evaluate(model.network)
-    rows = objective.held_out
+        task = task_of(made, config, 200, 0)
+        found = task.evaluate(model.network, here)
+    rows = task.watched
     places = (
         made.data.bins["contig"].astype(str)[rows].tolist(),
         made.data.bins["start"].to_numpy()[rows],
@@ -461,9 +461,7 @@ def test_neighboring_bins_are_bins_of_the_same_contig_and_split(made: Made) -> N
 
 def test_of_a_share_of_the_bins_no_other_is_learnt_from(made: Made) -> None:
     config = settings(training={"train_fraction": 0.3}).chromatin
-    objective = ChromatinObjective(
-        made.data, made.reference, made.tokenizer, config, 200, 160, ALONE
-    )
+    objective = chromatin_task(made.data, made.reference, made.tokenizer, config, 160)
     kept = training_bins(made.data, config.training)
     assert 0.25 < len(kept) / len(made.data.rows("train")) < 0.35
     assert objective.draws.epochs.size == len(kept)
@@ -559,13 +557,30 @@ def data(reference: Reference) -> ChromatinData:
     )
 
 
+def chromatin_task(
+    data: ChromatinData,
+    reference: Reference,
+    tokenizer: DnaTokenizer,
+    config: ChromatinConfig,
+    positions: int,
+) -> ChromatinTask:
+    """A task on data in memory."""
+    run = Config(chromatin=config)
+    task = ChromatinTask(
+        run, Path(), None, Path(), reference, config.data.window, member=0
+    )
+    encoder = small_encoder(tokenizer.vocabulary, max_length=positions)
+    task.bins, task.start = data, Initialization(encoder, tokenizer, config.model)
+    return task
+
+
 def objective(
     data: ChromatinData,
     reference: Reference,
     tokenizer: DnaTokenizer,
     positions: int = 300,
     **keys: Any,
-) -> ChromatinObjective:
+) -> ChromatinTask:
     config = ChromatinConfig.model_validate(
         {
             "data": {
@@ -580,9 +595,7 @@ def objective(
             },
         }
     )
-    return ChromatinObjective(
-        data, reference, tokenizer, config, keys.get("window", 600), positions, ALONE
-    )
+    return chromatin_task(data, reference, tokenizer, config, positions)
 
 
 def same(one: Batch, other: Batch) -> None:

@@ -22,7 +22,7 @@ from bigbird_dna.baselines.promoters import (
 )
 from bigbird_dna.calibration.maps import FILE, read_calibration
 from bigbird_dna.config.paths import baseline_file
-from bigbird_dna.config.promoters import PromoterTrainingConfig
+from bigbird_dna.config.promoters import ClassifierConfig, PromoterTrainingConfig
 from bigbird_dna.config.reading import load_config
 from bigbird_dna.data.predictions import (
     AUROC_SHIFTED,
@@ -41,8 +41,9 @@ from bigbird_dna.data.promoter_windows import (
     window_sequences,
 )
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError
-from bigbird_dna.finetuning.classifiers import ClassifierObjective, ClassifierWindows
+from bigbird_dna.finetuning.classifiers import Windows
 from bigbird_dna.finetuning.ensembles import add_promoter_members, fit_members
+from bigbird_dna.finetuning.promoters import PromoterTask
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.metrics.auroc import auroc
@@ -57,6 +58,8 @@ from bigbird_dna.model.promoter import (
 )
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.reporting.training import read_training_log
+from bigbird_dna.training.draws import WindowDraws, variant_epochs
+from bigbird_dna.training.initialization import Initialization
 from tests.cli.command import Run, invoke, refused
 from tests.golden.messages import fails, message
 from tests.toys import (
@@ -66,7 +69,6 @@ from tests.toys import (
     small_tokenizer,
     update_json,
 )
-from tests.training.curve import ALONE
 
 RANDOM = "promoters.model.initial=random"
 TOKENIZER = small_tokenizer()
@@ -194,9 +196,6 @@ def test_an_epoch_has_every_promoter_once_and_its_negatives_by_turns() -> None:
     """Four promoters with three negatives each: windows told apart by their lengths, in steps of eight."""
     variants = np.concatenate([np.zeros(4, np.int64), np.tile(np.arange(3), 4)])
     sequences, promoter = ["A" * (40 + row) for row in range(16)], np.arange(16) < 4
-    windows = ClassifierWindows(
-        sequences, promoter[:, None].astype(np.float32), promoter, variants
-    )
     settings = PromoterSettings(
         upstream=40, downstream=40, pooling="cls", jitter=0, views=1
     )
@@ -207,9 +206,13 @@ def test_an_epoch_has_every_promoter_once_and_its_negatives_by_turns() -> None:
             np.full(len(text), 5, np.int32) for text in texts
         ],
     )  # a token a base
-    objective = ClassifierObjective(
-        tokenizer, windows, windows, config, settings, 128, ALONE
-    )
+    none: Any = None
+    objective = PromoterTask(none, none, none, none, none, "genomic")
+    objective.settings, objective.config = settings, config
+    objective.start = Initialization(small_encoder(), tokenizer, ClassifierConfig())
+    labels = promoter[:, None].astype(np.float32)
+    objective.train_windows = Windows(sequences, labels)
+    objective.draws = WindowDraws(variant_epochs(promoter, variants), config)
     seen: list[set[int]] = []
     for step in range(6):
         batch = objective.batch(step, 0, 8)
@@ -429,7 +432,7 @@ BOTH = PromoterSettings(
 )
 
 
-def windows(count: int, seed: int) -> ClassifierWindows:
+def windows(count: int, seed: int) -> Windows:
     """Every second one, a promoter, tends to have an A 10 bp before the TSS."""
     rng = np.random.default_rng(seed)
     labels = (np.arange(count) % 2).astype(np.uint8)
@@ -438,10 +441,7 @@ def windows(count: int, seed: int) -> ClassifierWindows:
         text[:30] + "A" + text[31:] if label and rng.random() < 0.8 else text
         for text, label in zip(texts, labels, strict=True)
     ]
-    always, variants = labels == 1, np.zeros(count, np.int64)
-    return ClassifierWindows(
-        marked, labels[:, None].astype(np.float32), always, variants
-    )
+    return Windows(marked, labels[:, None].astype(np.float32))
 
 
 @pytest.mark.parametrize(
@@ -594,29 +594,24 @@ def test_a_validation_split_of_one_class_has_no_auroc(
     windows = without(
         load_config(tiny_config).paths.windows, tmp_path / "windows", "valid", "genomic"
     )
-    best, last = tmp_path / "best", tmp_path / "last"
-    for model, keep in ((best, "best"), (last, "last")):
-        words = (
-            tiny_config,
-            "--negative-set",
-            "genomic",
-            "--windows",
-            windows,
-            "-o",
-            model,
-        )
-        found = run(
-            "finetune-promoter",
-            *words,
-            *sets(RANDOM, f"promoters.training.keep={keep}"),
-        )
-        assert found.code == 0
+    best = tmp_path / "best"
+    found = run(
+        "finetune-promoter",
+        tiny_config,
+        "--negative-set",
+        "genomic",
+        "--windows",
+        windows,
+        "-o",
+        best,
+        *sets(RANDOM),
+    )
+    assert found.code == 0
     shown = found.err
     assert "split 'valid' has no genomic negatives: its AUROC is not defined" in shown
     assert "auroc not defined" in shown and "auroc 0.5" not in shown
-    for name in ("model.safetensors", "predictions.parquet"):
-        assert (best / name).read_bytes() == (last / name).read_bytes()
     metrics = metrics_of(best)
+    assert "kept_step" not in metrics["training"]
     assert metrics["valid"]["auroc"] is None and metrics["test"]["auroc"] > 0
     weights = metrics["ensemble"]["weights"]
     assert set(weights.values()) == {1 / len(weights)}

@@ -264,14 +264,14 @@ def test_a_stopped_training_resumes(
 
     data = labeled(tmp_path, "multilabel")
     whole = trained(data, config, tmp_path / "whole")
-    original = module.LabeledSequenceTask.objective
+    original = module.LabeledSequenceTask.build
 
     def stops(task: Any, *args: Any) -> Any:
         if task.is_control:
             raise KeyboardInterrupt
         return original(task, *args)
 
-    monkeypatch.setattr(module.LabeledSequenceTask, "objective", stops)
+    monkeypatch.setattr(module.LabeledSequenceTask, "build", stops)
     with pytest.raises((KeyboardInterrupt, SystemExit, AssertionError)):
         trained(data, config, tmp_path / "again")
     assert (
@@ -328,7 +328,8 @@ def test_outputs_add_up(kind: Any, both_strands: bool) -> None:
     )
     alone = loss.logits(model.window_predictions(texts, device="cpu").astype(float))
     members = Members({"network": 0.5, KMERS: 0.25}, 0.125)
-    add_members(model.network.ensemble, {KMERS: found}, members)
+    parts = {KMERS: (found.coefficients, found.intercept)}
+    add_members(model.network.ensemble, parts, members)
     total = loss.predictions(0.5 * alone + 0.25 * found.logits(texts) + 0.125)
     if not both_strands:  # of both strands it is the mean of predictions
         np.testing.assert_allclose(

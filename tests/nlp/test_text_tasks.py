@@ -72,14 +72,20 @@ def test_classification_from_records_to_metrics(
 
 @pytest.mark.parametrize("task", [FAR, QUESTIONS, SUMMARIES], ids=["far", "qa", "sum"])
 def test_an_interrupted_training_resumes_to_the_same_bytes(
-    run: Run, write: Write, tmp_path: Path, task: dict[str, Any]
+    run: Run,
+    write: Write,
+    tmp_path: Path,
+    task: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config, model = write(a=task), tmp_path / "results/a/model"
     done(run, config, "a", "prepare", "train")
     weights = (model / "model.safetensors").read_bytes()
     words = ("nlp", "train", config, "--task", "a", "--threads", 1)
     checkpoints = ("--checkpoint-dir", tmp_path / "other")
-    stopped = run(*words, *checkpoints, "--time-limit", "0:00:01")
+    monkeypatch.setenv("SLURM_JOB_END_TIME", "1")
+    stopped = run(*words, *checkpoints)
+    monkeypatch.delenv("SLURM_JOB_END_TIME")
     assert stopped.code == 75, stopped.err
     assert "stopped at step 1 of 3" in stopped.err
     refused = run(*words, *checkpoints, "--set", "tasks.a.training.seed=5")

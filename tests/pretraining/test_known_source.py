@@ -26,7 +26,6 @@ from bigbird_dna.baselines.language import (
 )
 from bigbird_dna.config.reading import parse_config
 from bigbird_dna.data.predictions import MODEL, MODELS, ONE_AT_A_TIME, SPLIT, UNIFORM
-from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.metrics.resampling import bits_per_base
 from bigbird_dna.pretraining import evaluation
@@ -38,7 +37,6 @@ from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.task import train
 from tests.baselines.sources import Source
-from tests.golden.messages import fails
 
 TOKENS = 64  # of an input
 EVERY = 10**6  # inputs: all that there are
@@ -167,7 +165,7 @@ def judge(
     codes[[tokenizer.encode(base)[0] for base in "ACGT"]] = range(4)
     labels = codes[held_out.labels]
     inputs = [codes[row.ids[1:-1]] for row in held_out.inputs]
-    places = [own - 1 for own in held_out.places]
+    places = [own - 1 for own in held_out.positions]
     ends = np.cumsum([len(own) for own in places])
     shown = [text.copy() for text in inputs]
     for text, own, values in zip(
@@ -276,17 +274,15 @@ def causal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_needs_the_bits_that_the_source_has_and_no_fewer(
     causal: Path, tmp_path: Path
 ) -> None:
-    model, tokens, left = causal / "model", causal / "tokens", tmp_path / "left.npz"
+    model, tokens = causal / "model", causal / "tokens"
     with evaluating(SOURCE.order + 2) as given:
-        settings = {"sequence_tokens": TOKENS, "ngram_order": 4}
-        config = parse_config({"encoder": {"causal": True}, "pretraining": settings})
-        evaluation.fit_baselines(config, tokens, tokens / "tokenizer.model", left)
         table = evaluation.evaluate_pretraining(
-            model, tokens, tmp_path / "bits.tsv", sequence_tokens=TOKENS, baselines=left
+            model,
+            tokens,
+            tmp_path / "bits.tsv",
+            sequence_tokens=TOKENS,
+            token_order=4,
         )
-    tokenizer = DnaTokenizer.load(tokens / "tokenizer.model")
-    with fails(DataError):
-        evaluation.EvaluatedTokens({}, tokenizer, {}, causal=False).read_baselines(left)
     assert {*table["predictor"]} == {MODEL, UNIFORM, UNIGRAM, TOKENS_LEFT, BASES_LEFT}
     rows = table[table[SPLIT] == "test"].set_index("predictor")["bits_per_base"]
     bits, bases, blocks, _ = given[-1]  # of the test contig

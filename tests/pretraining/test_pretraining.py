@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from bigbird_dna.baselines.language import PREDICTORS
 from bigbird_dna.config.reading import load_config, parse_config
+from bigbird_dna.config.run import Config
 from bigbird_dna.config.training import PretrainingConfig
 from bigbird_dna.data.predictions import ONE_AT_A_TIME, read_bits
 from bigbird_dna.errors import ConfigError, DataError, UsageError
@@ -32,7 +33,6 @@ from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.pretraining.sampling import SegmentSampler, document_bounds
 from bigbird_dna.pretraining.task import (
     SIZE,
-    PretrainingObjective,
     PretrainingTask,
     init_from_counts,
     neighbor_vectors,
@@ -66,17 +66,19 @@ def make(
     stores: dict[str, TokenStore],
     config: PretrainingConfig,
     **changes: object,
-) -> PretrainingObjective:
+) -> PretrainingTask:
     values = config.model_dump() | changes
-    return PretrainingObjective(
-        tokenizer, stores["train"], stores["valid"], PretrainingConfig(**values), ALONE
-    )
+    run = Config(encoder=small_encoder(tokenizer.vocabulary))
+    task = PretrainingTask(run, Path(), Path())
+    task.config, task.tokenizer = PretrainingConfig(**values), tokenizer
+    task.encoder, task.stores = run.encoder, stores
+    return task
 
 
 @pytest.fixture(scope="module")
 def objective(
     tiny_config: Path, tokenizer: DnaTokenizer, stores: dict[str, TokenStore]
-) -> PretrainingObjective:
+) -> PretrainingTask:
     config = load_config(tiny_config).pretraining
     return make(tokenizer, stores, config, sequence_tokens=96, next_sentence=True)
 
@@ -121,7 +123,7 @@ def test_segments_fill_the_input_and_come_from_everywhere(
 
 
 def test_a_batch_is_laid_out_as_cls_a_sep_b_sep(
-    objective: PretrainingObjective,
+    objective: PretrainingTask,
 ) -> None:
     batch, tokenizer = objective.batch(0, 0, 4), objective.tokenizer
     for row, length, segments in zip(
@@ -137,35 +139,6 @@ def test_a_batch_is_laid_out_as_cls_a_sep_b_sep(
     assert len(batch["masked"]) == len(batch["labels"]) > 0
 
 
-def test_shorter_inputs_come_first_with_as_many_tokens(
-    tiny_config: Path, tokenizer: DnaTokenizer, stores: dict[str, TokenStore]
-) -> None:
-    config = load_config(tiny_config).pretraining
-    stages = ({"steps": 2, "tokens": 16}, {"steps": 1, "tokens": 32})
-    objective = make(
-        tokenizer, stores, config, sequence_tokens=64, length_curriculum=stages, steps=5
-    )
-    shapes = [tuple(objective.batch(step, 0, 2)["ids"].shape) for step in range(5)]
-    assert shapes == [(8, 16), (8, 16), (4, 32), (2, 64), (2, 64)]
-    halves = [objective.batch(0, place, 1)["ids"] for place in (0, 1)]
-    assert torch.equal(torch.cat(halves), objective.batch(0, 0, 2)["ids"])
-
-
-def test_stages_that_make_no_sense_are_refused() -> None:
-    for stages, named in (([(3, 64)], "tokens 64"), ([(4, 16), (6, 32)], "10 steps")):
-        shorter = [{"steps": steps, "tokens": tokens} for steps, tokens in stages]
-        with fails(ConfigError, "length_curriculum", named):
-            parse_config(
-                {
-                    "pretraining": {
-                        "sequence_tokens": 64,
-                        "steps": 10,
-                        "length_curriculum": shorter,
-                    }
-                }
-            )
-
-
 @pytest.mark.parametrize("pairs", [True, False])
 def test_what_is_held_out_is_hidden_once_and_lies_where_it_says(
     stores: dict[str, TokenStore], tokenizer: DnaTokenizer, pairs: bool
@@ -179,7 +152,7 @@ def test_what_is_held_out_is_hidden_once_and_lies_where_it_says(
     starts = ends[held_out.tokens] - held_out.bases
     assert (held_out.blocks == starts // BLOCK_BASES).all()
     number = 0
-    for example, own in zip(held_out.inputs, held_out.places, strict=True):
+    for example, own in zip(held_out.inputs, held_out.positions, strict=True):
         assert (example.ids == tokenizer.mask_id).sum() == len(own) > 0
         whole = example.ids.copy()
         whole[own] = held_out.labels[number : number + len(own)]
@@ -203,15 +176,15 @@ def test_one_token_is_hidden_at_a_time(
     for name in ("tokens", "labels", "bases", "blocks"):
         assert (getattr(alone, name) == getattr(together, name)[chosen]).all()
     row = np.repeat(
-        np.arange(len(together.inputs)), [len(own) for own in together.places]
+        np.arange(len(together.inputs)), [len(own) for own in together.positions]
     )
     shown = [example.ids.copy() for example in together.inputs]
     for index, label, place in zip(
-        row, together.labels, np.concatenate(together.places), strict=True
+        row, together.labels, np.concatenate(together.positions), strict=True
     ):
         shown[index][place] = label
     for number, example, (place,) in zip(
-        chosen, alone.inputs, alone.places, strict=True
+        chosen, alone.inputs, alone.positions, strict=True
     ):
         assert np.flatnonzero(example.ids != shown[row[number]]).tolist() == [place]
         assert example.ids[place] == tokenizer.mask_id
@@ -227,23 +200,17 @@ def untrained(
     return random_model(tokenizer, encoder, settings)
 
 
-def test_bits_are_those_of_each_token_however_they_are_shared_out(
-    objective: PretrainingObjective, tokenizer: DnaTokenizer, tiny_config: Path
+def test_bits_are_those_of_each_token(
+    objective: PretrainingTask, tokenizer: DnaTokenizer, tiny_config: Path
 ) -> None:
     network: Any = untrained(tiny_config, tokenizer, PretrainingSettings()).network
     held_out = objective.held_out
     with torch.inference_mode():
-        whole = held_out.bits(network, objective.tokenizer, ALONE.device)
-        parts = [
-            held_out.bits(network, objective.tokenizer, ALONE.device, rank, 2)
-            for rank in range(2)
-        ]
-        assert np.isfinite(whole.bits).all()
-        shared = np.where(np.isnan(parts[0].bits), parts[1].bits, parts[0].bits)
-        assert np.array_equal(shared, whole.bits)
+        bits, _ = held_out.predict(network, objective.tokenizer, ALONE)
+        assert np.isfinite(bits).all()
         first = 0
         for example, own in itertools.islice(
-            zip(held_out.inputs, held_out.places, strict=True), 5
+            zip(held_out.inputs, held_out.positions, strict=True), 5
         ):
             ids = torch.from_numpy(example.ids.astype(np.int64))[None]
             segments = (torch.arange(ids.shape[1]) >= example.first).long()[None]
@@ -253,16 +220,14 @@ def test_bits_are_those_of_each_token_however_they_are_shared_out(
             chances = output.tokens.double().log_softmax(-1) / np.log(2)
             labels = torch.from_numpy(held_out.labels[first : first + len(own)])
             expected = -chances.gather(1, labels[:, None])[:, 0].numpy()
-            assert whole.bits[first : first + len(own)] == pytest.approx(
-                expected, abs=1e-4
-            )
+            assert bits[first : first + len(own)] == pytest.approx(expected, abs=1e-4)
             first += len(own)
     # Of one that knows nothing, uniform predictions cost log2(vocabulary) bits a token.
     with torch.no_grad():
         network.encoder.embeddings.token.weight.zero_()  # all scores are products with these
     with torch.inference_mode():
-        figures = objective.evaluate(network)
-        again = objective.evaluate(network)
+        figures = objective.evaluate(network, ALONE)
+        again = objective.evaluate(network, ALONE)
     expected = np.log2(objective.tokenizer.vocabulary) / objective.held_out.bases.mean()
     assert figures["bits_per_base"] == pytest.approx(expected, rel=1e-5)
     assert again == figures and 0 <= figures["next_sentence_accuracy"] <= 1
@@ -336,7 +301,7 @@ def test_model_and_baselines_are_evaluated_on_the_same_hidden_tokens(
     assert [*rows.index] == ["model", *plain, "model" + ONE_AT_A_TIME, *told]
     held_out = HeldOut.draw(stores["valid"], tokenizer, 64, 30, pairs=False)
     with torch.inference_mode():
-        bits = held_out.bits(load(model).network.eval(), tokenizer, ALONE.device).bits
+        bits, _ = held_out.predict(load(model).network.eval(), tokenizer, ALONE)
     own = bits.sum() / held_out.bases.sum()
     assert rows.loc["model", "bits_per_base"] == pytest.approx(own, rel=1e-5)
     assert rows.loc["uniform", "bits_per_base"] == 2
@@ -360,54 +325,6 @@ def test_model_and_baselines_are_evaluated_on_the_same_hidden_tokens(
     assert (
         rows.loc[[*PREDICTORS[1:]], "bits_per_base"] < own
     ).all()  # it has learnt nothing
-
-
-def test_baselines_that_are_fitted_apart_make_the_same_table(
-    evaluated: tuple[Path, Path, Path],
-    tiny_config: Path,
-    tokenizer: DnaTokenizer,
-    tmp_path: Path,
-) -> None:
-    """Bit for bit; and those of other hidden tokens, or of a damaged file, are refused."""
-    model, tokens, table = evaluated
-    path, again = tmp_path / "baselines.npz", tmp_path / "again.tsv"
-    settings = ("pretraining.sequence_tokens=64", "pretraining.ngram_order=2")
-    words = [word for setting in settings for word in ("--set", setting)]
-    invoke(
-        "train baseline language", tiny_config, *words, "--sequences", 30, "-o", path
-    )
-    words = [
-        "--sequences",
-        30,
-        "--sequence-tokens",
-        64,
-        "--baselines",
-        path,
-        "--device",
-        "cpu",
-    ]
-    invoke("evaluate pretraining", model, "--tokens", tokens, *words, "-o", again)
-    assert again.read_bytes() == table.read_bytes()
-    options: dict[str, Any] = {
-        "sequence_tokens": 64,
-        "sequences": 30,
-        "baselines": path,
-    }
-    for change in ({"sequences": 29}, {"sequence_tokens": 65}):
-        with fails(DataError):
-            evaluate_pretraining(model, tokens, again, **{**options, **change})
-    for place in (9, 4000):
-        content = bytearray(path.read_bytes())
-        content[-place] ^= 255
-        (tmp_path / "bad.npz").write_bytes(content)
-        with fails(DataError):
-            evaluate_pretraining(
-                model, tokens, again, **{**options, "baselines": tmp_path / "bad.npz"}
-            )
-    with fails(DataError):
-        evaluate_pretraining(
-            model, tokens, again, **{**options, "baselines": tmp_path / "gone.npz"}
-        )
 
 
 def test_a_model_evaluated_alone_has_the_same_figures_and_mistakes_are_refused(
@@ -438,14 +355,6 @@ def test_a_model_evaluated_alone_has_the_same_figures_and_mistakes_are_refused(
         evaluate_pretraining(model, tokens, tmp_path / "bits.tsv", sequence_tokens=999)
     with fails(DataError):
         evaluate_pretraining(model, tmp_path, tmp_path / "bits.tsv")
-    with fails(UsageError):
-        evaluate_pretraining(
-            model,
-            tokens,
-            tmp_path / "bits.tsv",
-            baselines=tmp_path / "a.npz",
-            alone=True,
-        )
     assert not (tmp_path / "bits.tsv").exists()
 
 
@@ -490,7 +399,8 @@ def test_a_damaged_store_is_refused_before_it_begins(
 def test_inputs_of_the_default_length_need_positions_as_well(tmp_path: Path) -> None:
     config = parse_config({"encoder": {"max_length": 256}})
     task = PretrainingTask(config, tmp_path / "tokens", tmp_path / "tokenizer.model")
-    with fails(ConfigError):
+    with fails(ConfigError, "sequence_tokens"):
+        assert task.config
         train(task, tmp_path / "model", tmp_path / "checkpoints", ALONE)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from bigbird_dna.config.run import Config
 from bigbird_dna.config.training import PretrainingConfig
 from bigbird_dna.disk.atomic import checksum, write_json
 from bigbird_dna.errors import DataError
@@ -22,7 +23,7 @@ from bigbird_dna.pretraining.sampling import (
     SegmentSampler,
     document_bounds,
 )
-from bigbird_dna.pretraining.task import PretrainingObjective
+from bigbird_dna.pretraining.task import PretrainingTask
 from bigbird_dna.tokens.corpus import DocumentPlan
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.store import (
@@ -47,8 +48,6 @@ STORES = {
     "one long, others short": [[10] * 40] + [[10] * 4] * 50,
     "all long": [[9, 11, 13] * 20] * 12,
     "sentences": [[length] for length in range(3, 90)],
-    "only one": [[8, 12] * 25],
-    "only one, of less than four inputs": [[6] * 30],
 }
 
 
@@ -139,8 +138,6 @@ def test_every_sentence_with_room_begins_an_input(
     """An input's tokens ahead; in a document that has fewer, half of it."""
     store = Numbered.of(STORES[name])
     room = TOKENS - 3
-    if len(store.documents) == 2:
-        room = min(room, len(store.tokens) // 4)
     expected = []
     for sentence in store.sentences[:-1].tolist():
         low = store.bounds[store.bounds <= sentence].max()
@@ -152,12 +149,8 @@ def test_every_sentence_with_room_begins_an_input(
     pairs = drawn(store, tokenizer)
     starts = np.array(expected)
     of = np.searchsorted(store.bounds, starts, side="right")
-    # Starts of B that does not follow A: in another document or, in the only one, an input away.
-    far = (
-        of[:, None] != of
-        if len(store.documents) > 2
-        else abs(starts[:, None] - starts) >= room
-    )
+    # Starts of B that does not follow A: in another document.
+    far = of[:, None] != of
     elsewhere = (far / far.sum(1, keepdims=True)).mean(0)
     for found, chances in (
         ([pair.a.start for pair in pairs], np.full(len(starts), 1 / len(starts))),
@@ -319,7 +312,7 @@ def chosen(
 ) -> list[int]:
     """Numbers of the inputs that are measured on; each has something to predict."""
     held_out = HeldOut.draw(store, tokenizer, FEW, count, pairs=False, causal=causal)
-    assert all(len(own) for own in held_out.places)
+    assert all(len(own) for own in held_out.positions)
     inputs = np.unique(held_out.tokens // (FEW - 2)).tolist()
     assert len(inputs) == len(held_out.inputs)
     return [int(number) for number in inputs]
@@ -335,15 +328,10 @@ def chosen(
         ("nnnnnnnbn", 3, [7]),
         ("nnnbbbnnn", 2, [3, 5]),
         ("bnbnbnbnb", 5, [0, 2, 4, 6, 8]),
-        (
-            "nnnnbbbbbb",
-            4,
-            [4, 5, 6, 9],
-        ),  # an input that is taken already isn't taken twice
         ("nbnbnbnbn", 100, [1, 3, 5, 7]),
     ],
 )
-def test_inputs_of_n_alone_give_way_to_the_nearest_of_bases(
+def test_inputs_of_n_alone_are_left_out(
     make: Make, tokenizer: DnaTokenizer, letters: str, count: int, expected: list[int]
 ) -> None:
     assert chosen(make(letters), tokenizer, count) == expected
@@ -358,7 +346,7 @@ def test_a_causal_model_needs_bases_in_the_second_half(
 
 
 @pytest.mark.parametrize("pairs", [False, True])
-def test_a_store_of_n_alone_is_refused_before_the_training(
+def test_a_store_of_n_alone_is_refused(
     make: Make, tokenizer: DnaTokenizer, pairs: bool
 ) -> None:
     config = PretrainingConfig(sequence_tokens=FEW + pairs, next_sentence=pairs)
@@ -366,30 +354,21 @@ def test_a_store_of_n_alone_is_refused_before_the_training(
         sentences=np.array([0, 32, 64]), documents=np.array([0, 1, 2])
     )
     with fails(DataError, "held-out", FEW + pairs):
-        PretrainingObjective(tokenizer, train, make("nnnn"), config, ALONE)
+        task = PretrainingTask(Config(), Path(), Path())
+        task.config, task.tokenizer, task.encoder = config, tokenizer, small_encoder()
+        task.stores = {"train": train, "valid": make("nnnn")}
+        assert task.held_out
 
 
 def test_bits_that_are_no_numbers_are_not_left_out(
     make: Make, tokenizer: DnaTokenizer
 ) -> None:
-    """Of each process's share: NaN is no sign that a token is another one's."""
     torch.manual_seed(0)
     network = PretrainingNetwork(
         small_encoder(tokenizer.vocabulary), next_sentence=False
     ).eval()
     held_out = HeldOut.draw(make("b" * 40), tokenizer, FEW, 40, pairs=False)
     with torch.inference_mode():
-        shares = [
-            held_out.bits(network, tokenizer, ALONE.device, rank, 2).own
-            for rank in range(2)
-        ]
-        assert (shares[0] ^ shares[1]).all() and shares[0].any() and shares[1].any()
-        assert held_out.bits(network, tokenizer, ALONE.device).own.all()
         network.encoder.embeddings.token.weight[tokenizer.base_ids[5]] = float("nan")
-        wrong = held_out.bits(network, tokenizer, ALONE.device, 0, 2)
-        assert np.isnan(wrong.bits[wrong.own]).any() and (wrong.own == shares[0]).all()
-        config = PretrainingConfig(sequence_tokens=FEW, evaluation_sequences=40)
-        objective = PretrainingObjective(
-            tokenizer, make("b"), make("b" * 40), config, ALONE
-        )
-        assert np.isnan(objective.evaluate(network)["bits_per_base"])
+        bits, _ = held_out.predict(network, tokenizer, ALONE)
+    assert np.isnan(bits).any()

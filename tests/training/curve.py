@@ -10,9 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.config.training import OptimizerConfig, TrainingConfig
-from bigbird_dna.training.checkpoints import CheckpointStore
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.loop import Batch, make_optimizer, take_rows, train_network
+from bigbird_dna.training.loop import (
+    STATE,
+    Batch,
+    make_optimizer,
+    read_checkpoint,
+    train_network,
+)
+from bigbird_dna.training.task import Task
 
 ALONE = World(0, 1, torch.device("cpu"))
 CONFIG = TrainingConfig(
@@ -25,10 +31,10 @@ CONFIG = TrainingConfig(
 )
 
 
-class Curve:
+class Curve(Task[nn.Module, None]):
     """Fits a curve; a training of it may be ended before its time."""
 
-    part = staticmethod(take_rows)
+    config = CONFIG
 
     def __init__(
         self,
@@ -66,8 +72,14 @@ class Curve:
             network.state_dict()["2.bias"].fill_(math.nan)
         return loss if self.change is None else self.change(step, loss)
 
-    def evaluate(self, network: nn.Module) -> dict[str, float]:
+    def evaluate(self, network: nn.Module, world: World) -> dict[str, float]:
         return self.figures
+
+    def identity(self) -> dict[str, Any]:
+        return {}
+
+    def build(self) -> nn.Module:
+        return fresh(self.config)[0]
 
 
 def fresh(config: TrainingConfig = CONFIG) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -83,22 +95,20 @@ def weights(network: nn.Module) -> list[float]:
 
 
 def run(
-    store: CheckpointStore,
-    objective: Curve | None = None,
+    directory: Path,
+    task: Curve | None = None,
     config: TrainingConfig = CONFIG,
     world: World = ALONE,
 ) -> list[float]:
-    """Train, or go on, up to where the objective ends; all weights."""
+    """Train, or go on, up to where the task ends; all weights."""
     network, _ = fresh()
+    task = task or Curve()
+    task.config = config
     with suppress(KeyboardInterrupt):
-        train_network(network, objective or Curve(), config, store, world)
+        train_network(network, task, directory, world)
     return weights(network)
 
 
-def opened(directory: Path) -> CheckpointStore:
-    return CheckpointStore(directory, {"a": 1})
-
-
-def state_of(store: CheckpointStore) -> dict[str, Any]:
-    found: dict[str, Any] = torch.load(store.path, weights_only=True)
-    return found
+def state_of(directory: Path) -> dict[str, Any]:
+    state: dict[str, Any] = read_checkpoint(directory / STATE)
+    return state

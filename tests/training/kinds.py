@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +84,6 @@ def task_of(kind: str, tiny: Path, chromatin: Path, **more: Any) -> Task[Any, An
         return PretrainingTask(parse_config(values), results.tokens, results.tokenizer)
     if kind == "promoters":
         windows = config.promoters.windows.model_dump(mode="json")
-        # By the other optimizer than the rest.
-        other = {"method": "adafactor", "learning_rate": 1e-2, "warmup_steps": 5}
-        training["optimizer"] = more.get("optimizer", other)
         own = {
             "windows": windows,
             "model": {"initial": "random"},
@@ -143,21 +139,12 @@ class Staying(World):
 
 
 class Watch:
-    """Has every loss logged, compares figures between processes, and sends the signal."""
+    """Has every loss logged, and sends the signal."""
 
     def __init__(self, here: World) -> None:
         self.here, self.left = here, 0
         self.backward = loop.backward
-        loop.LOG_STEPS, loop.check_figures, loop.backward = (
-            1,
-            self.compared,
-            self.stepped,
-        )
-
-    def compared(self, figures: Mapping[str, float], step: int) -> None:
-        assert self.here.gather(figures) == [figures] * self.here.size, (
-            "they differ between processes"
-        )
+        loop.LOG_STEPS, loop.backward = 1, self.stepped
 
     def stepped(self, *given: Any) -> Any:
         self.left -= 1
@@ -174,15 +161,14 @@ def main(tiny: Path, chromatin: Path, home: Path) -> None:
             kind: str, name: str, stop: int = 0, checkpoints: Path | None = None
         ) -> None:
             watch.left = stop
-            with ExitStack() as at_end:
-                own = Staying(here.rank, here.size, here.device, at_end=at_end)
-                where = checkpoints or home / name / "checkpoints"
-                try:
-                    train(kind, tiny, chromatin, home / name, where, own)
-                except Stopped as error:
-                    assert stop and f"stopped after step {stop} of" in str(error), error
-                    assert error.silent == (not here.is_first)
-                    return
+            own = Staying(here.rank, here.size, here.device)
+            where = checkpoints or home / name / "checkpoints"
+            try:
+                train(kind, tiny, chromatin, home / name, where, own)
+            except Stopped as error:
+                assert stop and f"stopped after step {stop} of" in str(error), error
+                assert error.silent == (not here.is_first)
+                return
             assert not stop, "it didn't stop"
 
         for kind in KINDS:

@@ -10,7 +10,7 @@ import yaml
 from torch import nn
 
 from bigbird_dna.config.training import FinetuningConfig, LoraConfig, OptimizerConfig
-from bigbird_dna.finetuning.classifiers import ClassifierObjective
+from bigbird_dna.finetuning.classifiers import ClassifierTask
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.settings import PretrainingSettings
@@ -146,31 +146,6 @@ def test_a_frozen_encoder_stays_as_it_is() -> None:
         assert torch.equal(value, before[name]) == name.startswith("encoder.")
 
 
-def test_rates_decrease_from_the_head_to_the_embeddings() -> None:
-    ours = network()
-    for decay in (1.0, 0.5):
-        groups = make_optimizer(ours, OptimizerConfig(layer_decay=decay)).param_groups
-        rates = {id(p): group["scale"] for group in groups for p in group["params"]}
-        assert (
-            len(rates)
-            == sum(len(group["params"]) for group in groups)
-            == len(list(ours.parameters()))
-        )
-        for name, parameter in ours.named_parameters():
-            place = name.removeprefix("encoder.").split(".")
-            distance = {
-                "layers": 3 - int(place[1]) if place[0] == "layers" else 0,
-                "embeddings": 4,
-            }
-            expected = (
-                decay ** distance.get(place[0], 0) if name.startswith("encoder.") else 1
-            )
-            assert rates[id(parameter)] == expected, name
-    assert [
-        group["scale"] for group in make_optimizer(ours, OptimizerConfig()).param_groups
-    ] == [1, 1]
-
-
 # By the commands
 
 
@@ -201,7 +176,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "adapt": "lora",
         "lora": {"rank": 3, "alpha": 3.0},
     }
-    training["optimizer"] = {"layer_decay": 0.7, "learning_rate": 1e-2}
+    training["optimizer"] = {"learning_rate": 1e-2}
     section = {
         "training": training,
         "baselines": {"cnn": False},
@@ -221,14 +196,14 @@ def trained(home: Path, output: Path, *words: object) -> Path:
 def test_a_stopped_training_of_updates_resumes(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = ClassifierObjective.batch
+    original = ClassifierTask.batch
 
-    def stops(objective: ClassifierObjective, step: int, *more: int) -> Any:
+    def stops(objective: ClassifierTask, step: int, *more: int) -> Any:
         if step == 5:
             raise KeyboardInterrupt
         return original(objective, step, *more)
 
-    monkeypatch.setattr(ClassifierObjective, "batch", stops)
+    monkeypatch.setattr(ClassifierTask, "batch", stops)
     with pytest.raises((KeyboardInterrupt, SystemExit, AssertionError)):
         trained(home, tmp_path / "again")
     assert [*(tmp_path / "again.checkpoints").rglob("state.pt")]

@@ -10,7 +10,7 @@ from scipy.stats import pearsonr
 from sklearn.metrics import roc_auc_score
 
 from bigbird_dna.config.section import LabelKind
-from bigbird_dna.training.draws import WindowDraws, balanced_turns
+from bigbird_dna.training.draws import WindowDraws, balanced_epochs
 from bigbird_dna.training.losses import LabelLoss, label_metric
 
 KINDS = get_args(LabelKind)
@@ -190,9 +190,8 @@ def test_few_of_a_class_have_an_auroc() -> None:
 def test_epochs_of_two_classes_are_balanced(ones: int) -> None:
     """The rarer class in every epoch, and every example of the other in some epoch."""
     labels = (np.arange(60) < ones).astype(np.float32)
-    always, variants = balanced_turns(labels, 1)
     config: Any = type("Config", (), {"seed": 1, "batch_size": 4, "crop_jitter_bp": 0})
-    draws = WindowDraws(always, variants, config)
+    draws = WindowDraws(balanced_epochs(labels, 1), config)
     rare = min(ones, 60 - ones)
     drawn = [
         draws.epochs.indices(number * draws.epochs.size, draws.epochs.size)

@@ -3,12 +3,9 @@
 import io
 import json
 import os
-import subprocess
-import sys
-import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,24 +15,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from bigbird_dna.config.training import OptimizerConfig
 from bigbird_dna.errors import DataError, ModelError, UsageError
-from bigbird_dna.training.checkpoints import CheckpointStore, Keep
 from bigbird_dna.training.distributed import World, world
 from bigbird_dna.training.initialization import Initialization
-from bigbird_dna.training.loop import Batch
-from bigbird_dna.training.task import Task, TrainingResult, fit, train
+from bigbird_dna.training.loop import STATE, Batch
+from bigbird_dna.training.task import TrainingResult, train
 from tests.golden.messages import fails, message
-from tests.training.curve import CONFIG, Curve, fresh, opened, run, state_of
+from tests.training.curve import CONFIG, Curve, run, state_of
 
 SIX_STEPS = CONFIG.model_copy(update={"steps": 6, "evaluate_every": 1})
 
 
-class LineTask(Curve, Task[nn.Linear, float]):
+class LineTask(Curve):
     """Fits a line, and notes what it is asked for; held-out losses are made up, and a step may fail."""
 
     config = SIX_STEPS
-    inputs = ()
 
     def __init__(
         self,
@@ -53,7 +47,7 @@ class LineTask(Curve, Task[nn.Linear, float]):
             raise DataError("step that fails")
         return super().batch(step, first, count)
 
-    def evaluate(self, network: nn.Module) -> dict[str, float]:
+    def evaluate(self, network: nn.Module, world: World) -> dict[str, float]:
         assert isinstance(network, nn.Linear)
         self.seen.append(network.bias.item())
         return {"loss": self.losses[len(self.seen) - 1]}
@@ -69,18 +63,10 @@ class LineTask(Curve, Task[nn.Linear, float]):
         assert torch.initial_seed() == SIX_STEPS.seed
         return nn.Linear(1, 1)
 
-    def objective(self, network: nn.Linear, world: World) -> Curve:
-        self.calls.append("objective")
-        return self
-
     def initialize(self, network: nn.Linear) -> None:
         self.calls.append("initialize")
         with torch.no_grad():
             network.bias.fill_(self.start)
-
-    def describe(self, network: nn.Linear) -> str:
-        self.calls.append("describe")
-        return "a line"
 
     def measure(self, trained: TrainingResult[nn.Linear]) -> float:
         self.calls.append("measure")
@@ -101,7 +87,7 @@ class LineTask(Curve, Task[nn.Linear, float]):
 
 
 class BestTask(LineTask):
-    keep: ClassVar[Keep] = "best"
+    keeps_best = True
 
 
 def trained(task: LineTask, home: Path, output: str = "output") -> dict[str, Any]:
@@ -123,16 +109,14 @@ def test_a_task_is_asked_in_its_order_and_nothing_but_the_output_is_left(
     assert task.calls == [
         "check",
         "build",
-        "objective",
         "initialize",
-        "describe",
         "measure",
         "write",
     ]
     assert found["steps"] == 6 and found["parameters"] == 2
     assert (tmp_path / "output/bias").read_text() == str(found["bias"])
     assert left(tmp_path) == []
-    assert "a line, cpu" in capsys.readouterr().err
+    assert "training 2 parameters, cpu" in capsys.readouterr().err
 
 
 def test_an_interrupted_training_goes_on_from_its_checkpoint_without_initial_weights(
@@ -162,7 +146,7 @@ def test_what_fails_at_the_end_leaves_checkpoints_and_the_older_output(
         patch.setattr(LineTask, "write", full)
         trained(LineTask(start=1.0), tmp_path)
     assert (tmp_path / "output/bias").read_text() == str(before["bias"])
-    assert "state.pt" in left(tmp_path) and "lock" not in left(tmp_path)
+    assert "state.pt" in left(tmp_path)
     task = LineTask(start=1.0, fails=0)  # no step is made again
     assert trained(task, tmp_path)["steps"] == 6 and left(tmp_path) == []
 
@@ -185,24 +169,6 @@ def test_a_foreign_output_and_damage_are_found_before_the_directory_of_checkpoin
     assert not (tmp_path / "checkpoints").exists()
 
 
-def test_other_processes_write_nothing_and_ask_for_no_initial_weights(
-    tmp_path: Path,
-) -> None:
-    class Second(World):
-        def sum(self, values: dict[str, float]) -> dict[str, float]:
-            return values
-
-        def first(self, call: Callable[[], Any]) -> Any:
-            return None
-
-    task, here = LineTask(), Second(1, 1, torch.device("cpu"))
-    with pytest.raises(
-        AttributeError
-    ):  # it gets its progress from the first one, which isn't there
-        train(task, tmp_path / "output", tmp_path / "checkpoints", here)
-    assert task.calls == ["build", "objective"]
-
-
 def test_weights_of_the_least_held_out_loss_stay_if_a_task_asks_for_them(
     tmp_path: Path,
 ) -> None:
@@ -220,7 +186,7 @@ def test_weights_of_the_least_held_out_loss_stay_if_a_task_asks_for_them(
 
 
 class PatientTask(BestTask):
-    patience: ClassVar[int] = 2
+    patience = 2
 
 
 RISING = [0.5, 0.4, 0.43, 0.45, 0.41, 0.46]  # only 0.45 and 0.46 exceed 0.4 by a tenth
@@ -245,7 +211,7 @@ def test_an_early_end_is_the_same_after_an_interruption(
     undisturbed = trained(PatientTask(losses), tmp_path, "undisturbed")
     with pytest.raises(DataError):
         trained(PatientTask(losses, fails=fails), tmp_path)
-    assert trained(PatientTask(losses[fails - 1 :]), tmp_path) == undisturbed
+    assert trained(PatientTask(losses[fails:]), tmp_path) == undisturbed
     assert left(tmp_path) == []
 
 
@@ -261,16 +227,6 @@ def test_a_training_that_has_ended_early_makes_no_further_step(
         patch.setattr(LineTask, "write", full)
         trained(PatientTask(losses), tmp_path)
     assert trained(PatientTask([], fails=0), tmp_path) == undisturbed
-
-
-def test_fitted_weights_keep_their_checkpoints_and_lock(tmp_path: Path) -> None:
-    with world("cpu") as here:
-        found = fit(LineTask(), tmp_path / "checkpoints", here)
-        assert json.loads(found.log.read_text().splitlines()[-1])["step"] == 6
-        with fails(ModelError):
-            fit(LineTask(), tmp_path / "checkpoints", here)
-        found.store.remove()
-    assert left(tmp_path) == []
 
 
 # What fine-tuning is told of a pretrained model that has seen what is held out now
@@ -344,38 +300,24 @@ def test_a_model_of_whole_contigs_names_them_and_wrong_regions_are_refused(
     assert (
         seen(tmp_path, {"contigs": ["X"]}, rows) == [] and capsys.readouterr().err == ""
     )
-    for stretches in ("22:1-5", ["22"], ["22:5-1"], [5]):
-        with fails(ModelError):
-            seen(tmp_path, {"contigs": ["22"], "stretches": stretches}, rows)
 
 
 # Checkpoints: what a training resumes from, or one sentence that says what to do
 
 
 @pytest.fixture
-def begun(tmp_path: Path) -> CheckpointStore:
+def begun(tmp_path: Path) -> Path:
     """A training that was ended after step 6."""
-    run(opened(tmp_path), Curve(6))
-    store = opened(tmp_path)
-    assert {path.name for path in store.directory.iterdir()} == {
-        "state.pt",
-        "training.jsonl",
-    }
-    return store
+    directory = tmp_path / "checkpoint"
+    run(directory, Curve(6))
+    assert {path.name for path in directory.iterdir()} == {STATE, "training.jsonl"}
+    return directory
 
 
 def saved(state: object) -> bytes:
     stream = io.BytesIO()
     torch.save(state, stream)
     return stream.getvalue()
-
-
-def test_a_damaged_checkpoint_is_named(begun: CheckpointStore) -> None:
-    content = begun.path.read_bytes()
-    for damaged in (content[:-9], b"", b"noise" * 100):
-        begun.path.write_bytes(damaged)
-        with fails(ModelError, begun.path, begun.directory):
-            begun.restore(*fresh())
 
 
 class Code:
@@ -386,21 +328,6 @@ class Code:
 
     def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
         return os.mkdir, (str(self.path),)
-
-
-ADAFACTOR = CONFIG.model_copy(
-    update={"optimizer": OptimizerConfig(method="adafactor", learning_rate=0.1)}
-)
-
-
-def test_adafactor_goes_on_from_its_checkpoint(
-    tmp_path: Path,
-) -> None:
-    whole = run(opened(tmp_path / "whole"), config=ADAFACTOR)
-    run(opened(tmp_path), Curve(6), ADAFACTOR)
-    store = opened(tmp_path)
-    assert store.restore(*fresh(ADAFACTOR)).step == 6
-    assert run(store, config=ADAFACTOR) == whole != run(opened(tmp_path / "adamw"))
 
 
 CHANGES: list[tuple[tuple[str, ...], object]] = [
@@ -416,9 +343,7 @@ CHANGES: list[tuple[tuple[str, ...], object]] = [
 
 @pytest.mark.parametrize(("keys", "value"), CHANGES, ids=range(len(CHANGES)))
 def test_a_checkpoint_that_does_not_fit_is_named(
-    begun: CheckpointStore,
-    keys: tuple[str, ...],
-    value: object,
+    begun: Path, keys: tuple[str, ...], value: object
 ) -> None:
     state = place = state_of(begun)
     for key in keys[:-1]:
@@ -427,83 +352,17 @@ def test_a_checkpoint_that_does_not_fit_is_named(
         del place[keys[-1]]
     else:
         place[keys[-1]] = value
-    torch.save(state, begun.path)
-    with fails(ModelError, begun.path):
-        begun.restore(*fresh())
+    torch.save(state, begun / STATE)
+    with fails(ModelError, begun / STATE):
+        run(begun)
 
 
-def test_settings_of_the_optimizer_are_those_of_the_configuration(
-    begun: CheckpointStore,
-) -> None:
-    state = state_of(begun)
-    state["optimizer"]["param_groups"][0].update(weight_decay="much", betas=None)
-    torch.save(state, begun.path)
-    network, optimizer = fresh()
-    expected = [dict(group, params=[]) for group in optimizer.param_groups]
-    assert begun.restore(network, optimizer).step == 6
-    assert [dict(group, params=[]) for group in optimizer.param_groups] == expected
-
-
-def test_no_code_of_a_checkpoint_is_run(begun: CheckpointStore, tmp_path: Path) -> None:
-    script = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.jit.save(torch.jit.script(nn.Linear(1, 1)), script)
-    plain = saved({"a": 1})
-    hostile = [saved(Code(tmp_path / "made")), script.getvalue()]
-    for content in (*hostile, plain[:-200], b"", b"PK\x03\x04"):
-        begun.path.write_bytes(content)
-        with fails(ModelError) as caught:
-            begun.restore(*fresh())
+def test_no_code_of_a_damaged_checkpoint_is_run(begun: Path, tmp_path: Path) -> None:
+    content = (begun / STATE).read_bytes()
+    hostile = saved(Code(tmp_path / "made"))
+    for damaged in (hostile, content[:-200], b"", b"noise" * 100, b"PK\x03\x04"):
+        (begun / STATE).write_bytes(damaged)
+        with fails(ModelError, begun / STATE, begun) as caught:
+            run(begun)
         assert str(caught.value).isprintable() and len(str(caught.value)) < 800
     assert not (tmp_path / "made").exists()
-
-
-def test_what_is_not_of_the_training_stays_when_its_checkpoints_go(
-    begun: CheckpointStore,
-) -> None:
-    (begun.directory / "notes").write_text("")
-    begun.remove()
-    assert [path.name for path in begun.directory.iterdir()] == ["notes"]
-    (begun.directory / "notes").unlink()
-    begun.remove()
-    assert not begun.directory.exists()
-
-
-# The lock keeps others away while its holder lives, and no longer.
-
-HOLD = """
-import sys, time
-from filelock import FileLock
-lock = FileLock(sys.argv[1])
-lock.acquire()
-print("held", flush=True)
-time.sleep(60)
-"""
-
-
-def test_a_training_is_of_one_process_and_free_when_that_is_killed(
-    tmp_path: Path,
-) -> None:
-    store = CheckpointStore(tmp_path, {"a": 1})
-    store.directory.mkdir()
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD, store.directory / "lock"], stdout=subprocess.PIPE
-    ) as holder:
-        assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
-        with fails(ModelError, store.directory):
-            store.lock()
-        holder.kill()
-    store.lock()
-    other = CheckpointStore(tmp_path, {"a": 1})
-    with fails(ModelError):
-        other.lock()
-    other.unlock()  # whoever was refused takes nothing away
-    with fails(ModelError):
-        other.lock()
-    store.unlock()
-    assert not store.directory.exists()
-    other.lock()
-    (tmp_path / "file").write_text("")
-    with fails(UsageError):
-        CheckpointStore(tmp_path / "file", {}).lock()

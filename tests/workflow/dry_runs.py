@@ -31,7 +31,7 @@ def once(names: str) -> dict[str, int]:
 # Jobs of every run: those of the simulation or the downloads come on top.
 COMMON = once(
     "all prepare_reference prepare_promoters prepare_promoter_windows "
-    "prepare_tokenizer prepare_tokens pretrain train_baseline_language "
+    "prepare_tokenizer prepare_tokens pretrain "
     "evaluate_pretraining evaluate_promoters "
     "report_plot_scores report_run score_promoters evaluate_scan"
 ) | {"finetune_promoter": 4, "train_baseline_promoter": 3, "stage_config": 6}

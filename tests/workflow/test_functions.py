@@ -20,7 +20,6 @@ from bigbird_dna.workflow import (
     launcher,
     simulated_test_contigs,
     threads_each,
-    time_limit,
 )
 from tests.conftest import REPOSITORY
 from tests.docs.blocks import parse
@@ -60,18 +59,11 @@ def test_the_program_that_trains_and_its_threads_go_by_the_processes_and_nodes_o
     )
 
 
-def test_a_job_asks_for_more_each_time_and_a_training_stops_before_its_time_is_over() -> (
-    None
-):
+def test_a_job_asks_for_more_each_time() -> None:
     asked: dict[str, Any] = job(2000, 15, gpu=1)
     assert asked["gpu"] == 1 and [
         asked["mem_mb"]({}, attempt) for attempt in (1, 2, 3, 4)
     ] == [*(2000, 3000, 4000, 4000)]
-    for minutes, limit in ((1440, "23:55:00"), (3, "0:02:00")):
-        assert time_limit({}, Resources(runtime=minutes, slurm_partition="gpu")) == [
-            f"--time-limit={limit}"
-        ]
-    assert time_limit({}, Resources(runtime=3)) == []
 
 
 def test_inputs_that_a_run_has_are_options() -> None:

@@ -243,7 +243,7 @@ def test_chromatin_alone_can_start_from_a_pretrained_encoder(tmp_path: Path) -> 
         "pretrain": 1,
         "evaluate_pretraining": 1,
     }
-    pretraining |= {"train_baseline_language": 1, "stage_config": 7}
+    pretraining |= {"stage_config": 7}
     assert jobs(text) == CHROMATIN_ALONE | {"score_variants": 1} | pretraining
 
 
@@ -327,9 +327,7 @@ def test_a_model_from_elsewhere_takes_the_place_of_pretraining(tmp_path: Path) -
         (tmp_path / name).touch()
     own = written(tmp_path / "mine.yaml", yaml.safe_dump(values | start))
     text = dry_run(tmp_path, "--configfile", own)
-    absent = once(
-        "prepare_tokenizer prepare_tokens pretrain train_baseline_language evaluate_pretraining"
-    )
+    absent = once("prepare_tokenizer prepare_tokens pretrain evaluate_pretraining")
     found = jobs(text)
     assert found["start_model"] == 1 and not absent.keys() & found.keys()
     assert re.search(r"cp -R \S+/models/yeast results/minimal/models/pretrained", text)

@@ -5,7 +5,6 @@ rule evaluate_pretraining:
     input:
         **TOKENS,
         model=PATHS.pretrained,
-        baselines=PATHS.pretraining_baselines,
     output:
         PATHS.pretraining_bits,
     log:
@@ -13,15 +12,16 @@ rule evaluate_pretraining:
     benchmark:
         PATHS.benchmark("evaluate-pretraining")
     resources:
-        **job(12000, 120, gpu=1),
+        # Token n-grams are limited to 4 GB, base tables need 1 GB.
+        **job(12000, 480, gpu=1),
     params:
         tokens=subpath(input.tokenizer, parent=True),
         length=CONFIG.pretraining.sequence_tokens,
-        predictors=given("baselines"),
+        order=CONFIG.pretraining.ngram_order,
         device=device,
     shell:
         "bigbird-dna evaluate pretraining {input.model:q} --tokens {params.tokens:q}"
-        " --sequence-tokens {params.length:q} {params.predictors:q} -o {output:q}"
+        " --sequence-tokens {params.length:q} --ngram-order {params.order} -o {output:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 

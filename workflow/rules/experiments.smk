@@ -26,9 +26,8 @@ for _experiment, _files in EXPERIMENTS.items():
             settings=experiment_settings(_experiment),
             directory=subpath(output[0], parent=True),
             launch=LAUNCH,
-            limit=time_limit,
             device=device,
         shell:
             "printenv BIGBIRD_DNA_RUN > {log:q}.yaml; {params.launch} experiment run"
             " {params.experiment:q} {log:q}.yaml -o {params.directory:q} --threads {threads}"
-            " {params.limit:q} --device {params.device:q} > {log:q} 2>&1"
+            " --device {params.device:q} > {log:q} 2>&1"

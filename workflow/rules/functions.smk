@@ -29,7 +29,6 @@ from bigbird_dna.workflow import (
     launcher,
     simulated_test_contigs,
     threads_each,
-    time_limit,
     training,
 )
 

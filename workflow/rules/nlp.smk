@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.papers.nlp.config import parse_config
-from bigbird_dna.workflow import device, growing, job, time_limit
+from bigbird_dna.workflow import device, growing, job
 
 try:
     NLP = parse_config(config)
@@ -71,11 +71,10 @@ rule nlp_train:
         mem_mb=growing(32000),
         runtime=2880,
     params:
-        limit=time_limit,
         device=device,
     shell:
         "bigbird-dna nlp train {input.config:q} --task {wildcards.task:q} -o {output:q}"
-        " {params.limit:q} --threads {threads} --device {params.device:q} > {log:q} 2>&1"
+        " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 
 rule nlp_predict:

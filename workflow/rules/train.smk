@@ -29,12 +29,11 @@ rule pretrain:
         checkpoints=str(PATHS.checkpoints),
         launch=LAUNCH,
         threads=threads_each,
-        limit=time_limit,
         device=device,
     shell:
         "{params.launch} {params.command:q} {input.config:q} {params.data:q} {params.start:q}"
         " --output {output:q} --checkpoint-dir {params.checkpoints:q} --threads {params.threads:q}"
-        " {params.limit:q} --device {params.device:q} > {log:q} 2>&1"
+        " --device {params.device:q} > {log:q} 2>&1"
 
 
 if START:
@@ -133,27 +132,6 @@ use rule pretrain as finetune_sequences with:
         command=lambda wildcards, input: ["finetune-sequences", *input.labeled, "--config"],
         data=labeled_sequence_args(CONFIG),
         start=given("tokenizer", "pretrained", "negatives", "splits"),
-
-
-rule train_baseline_language:
-    input:
-        **TOKENS,
-        config=PATHS.stage("pretraining"),
-    output:
-        PATHS.pretraining_baselines,
-    log:
-        PATHS.log("train-baseline-language"),
-    benchmark:
-        PATHS.benchmark("train-baseline-language")
-    priority: 2  # another job waits for it: late, it would run alone
-    resources:
-        # Token n-grams are limited to 4 GB, base tables need 1 GB.
-        **job(12000, 480),
-    params:
-        tokens=subpath(input.tokenizer, parent=True),
-    shell:
-        "bigbird-dna train baseline language {input.config:q} --tokens {params.tokens:q}"
-        " --tokenizer {input.tokenizer:q} -o {output:q} > {log:q} 2>&1"
 
 
 rule train_baseline_promoter:

@@ -49,7 +49,7 @@ from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.papers.comparators.architectures import NETWORKS
 from bigbird_dna.papers.comparators.gkm_svm import GkmSvm
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.draws import WindowDraws
+from bigbird_dna.training.draws import WindowDraws, variant_epochs
 from bigbird_dna.training.losses import LabelLoss
 
 AT_ONCE = 4096  # bins whose sequences are in memory at a time
@@ -98,7 +98,8 @@ def fit_promoters(
             },
             device=world.device.type,
         )
-        draws = WindowDraws(labels == 1, variants(data.rows)[rows], training)
+        members = variant_epochs(labels == 1, variants(data.rows)[rows])
+        draws = WindowDraws(members, training)
         model.fit(DrawnTexts(texts, labels, draws, [0.5]), held_out)
     elif name in ("gc", "k-mers", "position", "orf", "composition"):
         model = promoter_regression(name, section.evaluation.baseline_kmer, seed)

@@ -88,7 +88,6 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
             "pretraining.grad_accumulation": min(
                 pretraining.grad_accumulation, batch_size
             ),
-            "pretraining.length_curriculum": [],
             "pretraining.optimizer.warmup_steps": warmup,
         }
         for seed in ablation.seeds:
@@ -151,7 +150,9 @@ def pretrain_and_score(
         )
         loaded.network.to(world.device).eval()
         with torch.inference_mode():
-            bits = held_out.bits(loaded.network, loaded.tokenizer, world.device).bits
+            bits, _ = held_out.predict(
+                loaded.network, loaded.tokenizer, World(0, 1, world.device)
+            )
         np.savez_compressed(
             path / "predictions.npz",
             bits=bits,

@@ -46,7 +46,7 @@ from bigbird_dna.model.input_embeddings import initialize
 from bigbird_dna.model.mechanism import goes_by_pattern
 from bigbird_dna.papers.experiments.shared import Trainings, read_arrays
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.loop import Batch, Objective
+from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.task import Task, TrainingResult, train, write_network
 
 Floats = npt.NDArray[np.float64]
@@ -288,37 +288,6 @@ def bits_of_inputs(
     return np.concatenate(bits)
 
 
-class NextSymbol(Objective):
-    """Cross-entropy of every symbol, given the preceding symbols of its input."""
-
-    def __init__(
-        self, learned: ByteStream, held_out: ByteStream, config: TrainingConfig
-    ) -> None:
-        self.learned, self.held_out, self.config = learned, held_out, config
-
-    def batch(self, step: int, first: int, count: int) -> Batch:
-        rng = np.random.default_rng((self.config.seed, 7, step))
-        starts = rng.integers(0, self.learned.starts, self.config.batch_size)
-        inputs = [self.learned.at(int(at)) for at in starts[first : first + count]]
-        symbols, lengths = pad(inputs, 0)
-        return {"symbols": symbols, "lengths": lengths}
-
-    def counts(self, batch: Batch) -> dict[str, float]:
-        return {"symbols": float(batch["lengths"].sum())}
-
-    def loss(
-        self, network: nn.Module, batch: Batch, totals: dict[str, float]
-    ) -> Tensor:
-        losses = nats(network, batch["symbols"], batch["lengths"])
-        return losses.sum() / totals["symbols"]
-
-    def evaluate(self, network: nn.Module) -> dict[str, float]:
-        count = min(EVALUATED_INPUTS, self.held_out.inputs)
-        bits = bits_of_inputs(network, self.held_out, range(count)).sum()
-        symbols = self.held_out.symbols[: count * self.held_out.length]
-        return {"bits_per_byte": float(bits) / max(1, int((symbols != END).sum()))}
-
-
 @dataclass(eq=False)
 class BytesTask(Task[CausalNetwork, Floats]):
     """Training of a byte language model. `bits_per_byte` (for images: bits per dim) is over consecutive test
@@ -330,10 +299,6 @@ class BytesTask(Task[CausalNetwork, Floats]):
     @property
     def config(self) -> TrainingConfig:
         return self.section.training
-
-    @property
-    def inputs(self) -> Sequence[Path]:
-        return [Path(name) for name in (*self.section.train, *self.section.test)]
 
     @cached_property
     def streams(self) -> dict[str, ByteStream]:
@@ -372,12 +337,30 @@ class BytesTask(Task[CausalNetwork, Floats]):
     def build(self) -> CausalNetwork:
         return CausalNetwork(self.encoder, self.streams["train"].kinds)
 
-    def objective(self, network: CausalNetwork, world: World) -> NextSymbol:
-        return NextSymbol(self.streams["train"], self.streams["test"], self.config)
+    def batch(self, step: int, first: int, count: int) -> Batch:
+        train = self.streams["train"]
+        rng = np.random.default_rng((self.config.seed, 7, step))
+        starts = rng.integers(0, train.starts, self.config.batch_size)
+        inputs = [train.at(int(at)) for at in starts[first : first + count]]
+        symbols, lengths = pad(inputs, 0)
+        return {"symbols": symbols, "lengths": lengths}
 
-    def describe(self, network: CausalNetwork) -> str:
-        learned = self.streams["train"]
-        return f"{self.section.format}: {len(learned.symbols):,} symbols, inputs of {learned.length:,}"
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return {"symbols": float(batch["lengths"].sum())}
+
+    def loss(
+        self, network: nn.Module, batch: Batch, totals: dict[str, float]
+    ) -> Tensor:
+        """Cross-entropy of every symbol, given the preceding symbols of its input."""
+        losses = nats(network, batch["symbols"], batch["lengths"])
+        return losses.sum() / totals["symbols"]
+
+    def evaluate(self, network: nn.Module, world: World) -> dict[str, float]:
+        test = self.streams["test"]
+        count = min(EVALUATED_INPUTS, test.inputs)
+        bits = bits_of_inputs(network, test, range(count)).sum()
+        symbols = test.symbols[: count * test.length]
+        return {"bits_per_byte": float(bits) / max(1, int((symbols != END).sum()))}
 
     def measure(self, trained: TrainingResult[CausalNetwork]) -> Floats:
         """Return the bits of each test input."""

@@ -35,7 +35,8 @@ from bigbird_dna.papers.experiments.long_range_sequences import (
 from bigbird_dna.papers.experiments.shared import Trainings
 from bigbird_dna.reporting.result import ResultTable, result_page
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.loop import Batch, Epochs, Objective
+from bigbird_dna.training.draws import Epochs
+from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.task import Task, TrainingResult, train, write_network
 
 COLUMNS = [
@@ -148,39 +149,6 @@ def accuracy_table(results: list[dict[str, Any]]) -> pd.DataFrame:
     return table.astype(dict.fromkeys(counts, np.float64)).fillna({"baseline_name": ""})
 
 
-class ClassObjective(Objective):
-    """Cross-entropy over classes, with a new order in each epoch."""
-
-    def __init__(
-        self, learned: Sequences, held_out: Sequences, config: TrainingConfig
-    ) -> None:
-        self.learned, self.held_out, self.config = learned, held_out, config
-        count = len(learned)
-        self.epochs = Epochs(config.seed, count, lambda _: np.arange(count))
-
-    def batch(self, step: int, first: int, count: int) -> Batch:
-        start = step * self.config.batch_size + first
-        return self.learned.batch(self.epochs.indices(start, count))
-
-    def counts(self, batch: Batch) -> dict[str, float]:
-        return {"sequences": float(len(batch["targets"]))}
-
-    def loss(
-        self, network: nn.Module, batch: Batch, totals: dict[str, float]
-    ) -> Tensor:
-        logits = network(batch["ids"], batch["lengths"]).float()
-        loss = F.cross_entropy(logits, batch["targets"], reduction="sum")
-        return loss / totals["sequences"]
-
-    def evaluate(self, network: nn.Module) -> dict[str, float]:
-        rows = range(min(EVALUATED_SEQUENCES, len(self.held_out)))
-        loss, right = 0.0, 0
-        for batch, logits in _predicted(network, self.held_out, rows):
-            loss += float(F.cross_entropy(logits, batch["targets"], reduction="sum"))
-            right += int((logits.argmax(1) == batch["targets"]).sum())
-        return {"loss": loss / len(rows), "accuracy": right / len(rows)}
-
-
 def _predicted(network: nn.Module, sequences: Sequences, rows: Sequence[int]) -> Any:
     """Yield batches of some sequences with their logits."""
     device = next(network.parameters()).device
@@ -202,11 +170,7 @@ class SequenceTask(Task[Classifier, np.ndarray]):
     seed: int
     directory: Path
 
-    @property
-    def inputs(self) -> Sequence[Path]:
-        return [self.directory]
-
-    @property
+    @cached_property
     def config(self) -> TrainingConfig:
         training: TrainingConfig = getattr(self.section, self.task).training
         return training.model_copy(update={"seed": self.seed})
@@ -246,12 +210,33 @@ class SequenceTask(Task[Classifier, np.ndarray]):
     def build(self) -> Classifier:
         return Classifier(self.encoder, self.classes, self.section.pooling)
 
-    def objective(self, network: Classifier, world: World) -> ClassObjective:
-        return ClassObjective(self.data["train"], self.data["valid"], self.config)
+    @cached_property
+    def epochs(self) -> Epochs:
+        """A new order in each epoch."""
+        return Epochs(self.config.seed, np.arange(len(self.data["train"])))
 
-    def describe(self, network: Classifier) -> str:
-        count = len(self.data["train"])
-        return f"{self.task} with {self.attention}, {count:,} sequences"
+    def batch(self, step: int, first: int, count: int) -> Batch:
+        start = step * self.config.batch_size + first
+        return self.data["train"].batch(self.epochs.indices(start, count))
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return {"sequences": float(len(batch["targets"]))}
+
+    def loss(
+        self, network: nn.Module, batch: Batch, totals: dict[str, float]
+    ) -> Tensor:
+        logits = network(batch["ids"], batch["lengths"]).float()
+        loss = F.cross_entropy(logits, batch["targets"], reduction="sum")
+        return loss / totals["sequences"]
+
+    def evaluate(self, network: nn.Module, world: World) -> dict[str, float]:
+        valid = self.data["valid"]
+        rows = range(min(EVALUATED_SEQUENCES, len(valid)))
+        loss, right = 0.0, 0
+        for batch, logits in _predicted(network, valid, rows):
+            loss += float(F.cross_entropy(logits, batch["targets"], reduction="sum"))
+            right += int((logits.argmax(1) == batch["targets"]).sum())
+        return {"loss": loss / len(rows), "accuracy": right / len(rows)}
 
     def measure(self, trained: TrainingResult[Classifier]) -> np.ndarray:
         """Return the predicted class of each test sequence."""

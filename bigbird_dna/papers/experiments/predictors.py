@@ -101,7 +101,6 @@ def train_predictors(
         trained = weights != "" or name in NETWORK_NAMES
         if trained:
             rates, seeds = tables.learning_rates or rates, tables.seeds
-            changes = {**changes, f"{task}.training.keep": "best"}
         for rate, seed in product(rates, seeds):
             own_keys = {**(keys or {}), **changes, f"{task}.training.seed": seed}
             directory = f"{prefix}{name}-seed{seed}"

@@ -7,7 +7,6 @@ difference is paired by seed and by test example; see `metrics.resampling`.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,12 +60,11 @@ class Trainings:
         paths: RunPaths,
         experiment: str,
         device: str = "auto",
-        ends: float = math.inf,
         only: str | None = None,
     ) -> None:
         self.directory = paths.experiment(experiment)
         self.checkpoints = paths.checkpoints / "experiments" / experiment
-        self.device, self.ends, self.only = device, ends, only
+        self.device, self.only = device, only
         self.names: list[str] = []
 
     def model(self, name: str) -> Path:
@@ -103,7 +101,7 @@ class Trainings:
             record = read_object(done)
             return record["metrics"] if record.get("settings") == settings else None
 
-        with world(self.device, self.ends) as processes:
+        with world(self.device) as processes:
             metrics = processes.first(stored)
             if metrics is not None:
                 return dict(metrics)

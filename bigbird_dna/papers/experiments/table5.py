@@ -49,7 +49,6 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
         keys = encoder_keys(config, model) | {
             "pretraining.sequence_tokens": model.tokens,
             "pretraining.batch_size": max(1, round(tokens / model.tokens)),
-            "pretraining.length_curriculum": [],
         }
         changes = changed(config, "pretraining", keys, f"table5: {model.name}")
         trainings.run(

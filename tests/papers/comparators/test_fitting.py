@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from torch import nn
 
 from bigbird_dna.baselines.networks import DrawnTexts
 from bigbird_dna.config.reading import load_config
@@ -21,7 +20,7 @@ from bigbird_dna.data.promoter_windows import (
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.finetuning.chromatin import (
     BinDraws,
-    ChromatinObjective,
+    ChromatinTask,
     config_for,
 )
 from bigbird_dna.finetuning.promoters import PromoterTask
@@ -33,10 +32,11 @@ from bigbird_dna.papers.comparators.fitting import (
     fit_tracks,
 )
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.draws import WindowDraws
+from bigbird_dna.training.draws import WindowDraws, variant_epochs
+from bigbird_dna.training.initialization import Initialization
 from tests.cli.command import Run, invoke
 from tests.golden.messages import fails
-from tests.toys import MOTIFS, small_tokenizer, write_motif_genome
+from tests.toys import MOTIFS, small_encoder, small_tokenizer, write_motif_genome
 
 CPU = torch.device("cpu")
 
@@ -45,7 +45,7 @@ def quick(task: str) -> list[str]:
     """Settings of a short training."""
     return [
         f"{task}.training.{key}"
-        for key in ("steps=4", "batch_size=8", "evaluate_every=2", "keep=best")
+        for key in ("steps=4", "batch_size=8", "evaluate_every=2")
     ]
 
 
@@ -244,10 +244,9 @@ def test_networks_draw_the_windows_of_the_models(
     sets = ["training.crop_jitter_bp=9", "training.seed=5", "model.initial=random"]
     config = load_config(tiny_config, [f"promoters.{key}" for key in sets])
     paths, reference = config.paths, Reference(config.paths.reference)
-    task = PromoterTask(
+    models = PromoterTask(
         config, paths.tokenizer, None, paths.windows, reference, negative_set, False
     )
-    models = task.objective(nn.Identity(), World(0, 1, CPU))
     data, training = (
         read_windows(paths.windows, negative_set),
         config.promoters.training,
@@ -255,7 +254,8 @@ def test_networks_draw_the_windows_of_the_models(
     sequences = window_sequences(reference, data.rows, config.seed)
     some = training_windows(data, 1, training.seed)
     labels = data.labels[some]
-    draws = WindowDraws(labels == 1, variants(data.rows)[some], training)
+    members = variant_epochs(labels == 1, variants(data.rows)[some])
+    draws = WindowDraws(members, training)
     learned = DrawnTexts([sequences[row] for row in some], labels, draws, [0.5])
     size = config.promoters.training.batch_size
     trimmed = set()
@@ -264,7 +264,7 @@ def test_networks_draw_the_windows_of_the_models(
         assert labels.tolist() == models.batch(step, 0, size)["labels"].tolist()
         rows, cuts = models.draws.at(step, 0, size)
         for text, row, (left, right) in zip(texts, rows, cuts, strict=True):
-            whole = models.windows.sequences[row]
+            whole = models.train_windows.sequences[row]
             assert text == "N" * left + whole[left : len(whole) - right] + "N" * right
             trimmed |= {left, right}
         part, _ = learned.draw(step, 2, 3)
@@ -277,9 +277,11 @@ def test_networks_draw_the_bins_of_the_models(chromatin: Path, tmp_path: Path) -
     reference = Reference(chromatin / "reference.fa.gz")
     tokenizer, bins = small_tokenizer(), read_dataset(chromatin / "data")
     section = config_for(config.chromatin, bins.bin_size)
-    models = ChromatinObjective(
-        bins, reference, tokenizer, section, bins.bin_size, 100, World(0, 1, CPU)
+    models = ChromatinTask(
+        config, Path(), None, chromatin / "data", reference, bins.bin_size, 0
     )
+    encoder = small_encoder(tokenizer.vocabulary, max_length=100)
+    models.start = Initialization(encoder, tokenizer, section.model)
     learned = DrawnBins(bins, reference, 120, BinDraws(bins, section))
     size = section.training.batch_size
     for step in (0, 7):

@@ -22,7 +22,7 @@ from bigbird_dna.config.training import FinetuningConfig, OptimizerConfig
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.papers.comparators.architectures import NETWORKS
 from bigbird_dna.papers.comparators.gkm_svm import GkmSvm
-from bigbird_dna.training.loop import Epochs
+from bigbird_dna.training.draws import Epochs
 from tests.baselines.sources import Source
 
 WORD = "CATAGGACTTGA"
@@ -37,7 +37,7 @@ class DrawnTexts(TextWindows):
     def __init__(self, texts: list[str], labels: ArrayLike) -> None:
         super().__init__(texts, labels)
         self.shares = all_labels(self).mean(axis=0)
-        self.epochs = Epochs(1, len(texts), lambda _: np.arange(len(texts)))
+        self.epochs = Epochs(1, np.arange(len(texts)))
 
     def draw(
         self, step: int, first: int, count: int
@@ -60,7 +60,7 @@ def training(
         learning_rate=rate, warmup_steps=max(1, min(100, steps // 10))
     )
     config = FinetuningConfig(
-        steps=steps, batch_size=batch_size, optimizer=optimizer, seed=seed, keep="best",
+        steps=steps, batch_size=batch_size, optimizer=optimizer, seed=seed,
         evaluate_every=every, checkpoint_minutes=0,
     )  # fmt: skip
     return NetworkSettings(config, **options)

@@ -148,7 +148,7 @@ def test_a_killed_training_goes_on_as_if_it_had_not_been(
     whole = make(run=1).fit(*WINDOWS)
     expected = whole.predict(TEXTS)
 
-    calls, original = [], networks.NetworkObjective.loss
+    calls, original = [], networks.NetworkBaseline.loss
 
     def loss(self, *given):
         calls.append(1)
@@ -156,7 +156,7 @@ def test_a_killed_training_goes_on_as_if_it_had_not_been(
             raise KeyboardInterrupt
         return original(self, *given)
 
-    monkeypatch.setattr(networks.NetworkObjective, "loss", loss)
+    monkeypatch.setattr(networks.NetworkBaseline, "loss", loss)
     with pytest.raises(KeyboardInterrupt):
         make(run=2).fit(*WINDOWS)
     again = make(run=2).fit(*WINDOWS)

@@ -5,6 +5,7 @@ import io
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,9 @@ from bigbird_dna.config.training import OptimizerConfig, TrainingConfig
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.papers.experiments.byte_lm import (
     END,
+    BytesTask,
     ByteStream,
     CausalNetwork,
-    NextSymbol,
     bits_of_inputs,
     mean_bits,
     read_c4,
@@ -31,7 +32,6 @@ from bigbird_dna.papers.experiments.byte_lm import (
     read_wiki40b,
     simple_bits,
 )
-from bigbird_dna.training.checkpoints import CheckpointStore
 from bigbird_dna.training.loop import train_network
 from tests.baselines.sources import Source
 from tests.cli.command import Run, refused
@@ -116,8 +116,10 @@ def test_a_source_is_learnt_below_its_marginal_and_not_below_its_entropy(
         },
         optimizer=OptimizerConfig(learning_rate=5e-3, warmup_steps=20),
     )
-    objective = NextSymbol(learned, held_out, config)
-    train_network(model, objective, config, CheckpointStore(tmp_path, {}), ALONE)
+    section: Any = SimpleNamespace(training=config)
+    task = BytesTask(section)
+    task.streams = {"train": learned, "test": held_out}
+    train_network(model, task, tmp_path, ALONE)
     with torch.inference_mode():
         bits = bits_of_inputs(model, held_out, range(held_out.inputs))
     found, low, high = mean_bits(bits, held_out)
