@@ -50,8 +50,7 @@ def chosen_precision(device: torch.device, precision: Precision) -> Precision:
     if device.type == "cuda":
         native = has_bfloat16(device)
     else:
-        # Older releases lack this function; float32 is then the safe choice.
-        capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+        capabilities = torch.cpu.get_capabilities()
         native = bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
     return "bfloat16" if native else "float32"
 
