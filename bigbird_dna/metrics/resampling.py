@@ -3,12 +3,11 @@
 The difference between two sets of trained models on the same test rows depends on two random draws: the test
 examples, and the seeds of the models. The variance of the first is that over blocks of the genome
 (`metrics.auroc`), or for medians over tracks a bootstrap: tracks are drawn with replacement, the same for all
-models. The variance of the second is that of the seeds' differences. There are too few seeds to resample
-them: with three seeds, one resample in nine has a single distinct seed, and their spread is underestimated by
-a fifth. Each variance has its own Student's t interval, and the squares of their halves are added (Howe
-1974). One t interval with Satterthwaite's degrees of freedom would be too narrow: with three seeds and
-similar variances, it covers the truth in 92 % of studies instead of 95 %. The interaction of seeds and test
-data is counted in both.
+models. The variance of the second is that of the seeds' differences, minus its part that is due to the test
+data (the interaction of both, which the first contains). There are too few seeds to resample them: with three
+seeds, one resample in nine has a single distinct seed. The half of the interval is the mean of two: that of one t
+interval with Satterthwaite's degrees of freedom, which is too narrow if the seeds vary much, and the root of the
+sum of the squared halves of both t intervals (Howe 1974), which is too wide.
 
 If resamples and seeds are all equal, the estimated variance is 0. AUROCs and medians are not certain then, so
 they and their gains have no interval (`with_width`). Medians of fewer than `FEWEST_TRACKS` tracks have none.
@@ -209,20 +208,29 @@ def with_width(value: Estimate) -> Estimate:
 def _half_width(metrics: SampledMetrics) -> float | None:
     """Return half the width of the interval of the mean of metrics of models that differ by seed.
 
-    None if the variation with the data is unknown, and 0 without variance.
+    None if the variation with the data is unknown, and 0 without variance. See the module's docstring.
     """
     seeds = len(metrics.values)
     mean = metrics.deviations.mean(axis=0)
     if not mean.size:
         return None
     of_data = float(mean @ mean) if np.ptp(mean) > ROUNDING else 0.0
-    of_seeds = float(metrics.values.var(ddof=1)) / seeds if seeds > 1 else 0.0
-    if max(of_data, of_seeds) <= ROUNDING**2:
+    of_seeds = excess = 0.0
+    if seeds > 1:
+        of_seeds = float(metrics.values.var(ddof=1)) / seeds
+        apart = metrics.deviations - mean
+        interaction = float((apart * apart).sum()) / (seeds - 1) / seeds
+        excess = max(of_seeds - interaction, 0.0)
+    variance = of_data + excess
+    if variance <= ROUNDING**2:
         return 0.0
-    square = t_quantile(metrics.freedom) ** 2 * of_data
-    if of_seeds:
-        square += t_quantile(seeds - 1) ** 2 * of_seeds
-    return math.sqrt(square)
+    wide = t_quantile(metrics.freedom) ** 2 * of_data
+    if not of_seeds:
+        return math.sqrt(wide)
+    wide += t_quantile(seeds - 1) ** 2 * excess
+    uncertainty = of_data**2 / metrics.freedom + of_seeds**2 / (seeds - 1)
+    narrow = t_quantile(variance**2 / uncertainty) ** 2 * variance
+    return (math.sqrt(wide) + math.sqrt(narrow)) / 2
 
 
 class Rate(NamedTuple):

@@ -34,9 +34,6 @@ PROMOTER_CALIBRATION = [
     "n",
     "positives",
     "ece",
-    "ece_debiased",
-    "ece_debiased_low",
-    "ece_debiased_high",
     "ece_expected_if_calibrated",
     "brier",
     "brier_low",
@@ -48,8 +45,7 @@ PROMOTER_CALIBRATION = [
     "share_positive",
 ]
 
-_ECE = ("ece", "ece_debiased", "ece_debiased_low", "ece_debiased_high")
-METRICS = (*_ECE, "ece_expected_if_calibrated", "brier")
+METRICS = ("ece", "ece_expected_if_calibrated", "brier")
 TRACK_CALIBRATION = [
     "track",
     "group",
@@ -59,16 +55,10 @@ TRACK_CALIBRATION = [
     "share_positive",
     "mean_raw",
     "ece_raw",
-    "ece_debiased_raw",
-    "ece_debiased_low_raw",
-    "ece_debiased_high_raw",
     "ece_expected_if_calibrated_raw",
     "brier_raw",
     "mean_calibrated",
     "ece_calibrated",
-    "ece_debiased_calibrated",
-    "ece_debiased_low_calibrated",
-    "ece_debiased_high_calibrated",
     "ece_expected_if_calibrated_calibrated",
     "brier_calibrated",
 ]
