@@ -501,13 +501,6 @@ def explain(
     ],
     reference: OptionalReference = None,
     aliases: Aliases = None,
-    method: Annotated[
-        Literal["mutagenesis", "gradient"],
-        typer.Option(
-            help="Score every substitution, or approximate them by gradients, which is "
-            "faster."
-        ),
-    ] = "mutagenesis",
     tracks: Tracks = None,
     flank: Annotated[
         int,
@@ -540,10 +533,9 @@ def explain(
 
     For promoter, chromatin and sequence models. A contribution is how much lower the score is on
     average with the other bases in the place of a base. Its noise is the standard deviation over divisions of
-    the sequence into tokens. Files: logos/*.svg, bases.tsv, scores.tsv, seqlets.bed, contributions.bw,
-    and ohe.npz and shap.npz for TF-MoDISco. A region is in the center of the model's window; one of a single
-    base is a TSS for a promoter model, whose whole window is explained. With a model of start sites, such as
-    yeast-promoters, a region of a single base is a start site, and 150 bp before it and 50 bp from it on are
+    the sequence into tokens. Files: logos/*.svg, bases.tsv, scores.tsv, seqlets.bed, contributions.bw, and
+    ohe.npz and shap.npz for TF-MoDISco. A region is in the center of the model's window. With a model of start
+    sites, such as yeast-promoters, a region of a single base is a start site, and 150 bp before it and 50 bp from it on are
     explained; in longer regions and in sequences it is the strongest one, and around a variant the one that
     it changes most.
     """
@@ -555,7 +547,6 @@ def explain(
         output,
         reference=reference,
         aliases=aliases,
-        method=method,
         tracks=tracks,
         flank=flank,
         offsets=offsets,
@@ -613,9 +604,8 @@ def find_motifs(
     """Find recurring motifs in explanations, and compare them with matrices of known binding sites.
 
     Seqlets with similar contributions are clustered by TF-MoDISco, and each cluster is compared with all
-    matrices by Tomtom. Outputs with the name of a factor are checked: do their motifs match the factor's own
-    matrix, and how often those of the other factors? Files: motifs.tsv, matches.tsv,
-    recovered.tsv, motifs.meme. Needs the extra "explain" of the package, which is compiled in the first run.
+    matrices by Tomtom. Files: motifs.tsv, matches.tsv, motifs.meme. Needs the extra "explain" of the package,
+    which is compiled in the first run.
     """
     from bigbird_dna.explanation.motifs import find_motifs
 
@@ -629,6 +619,6 @@ def find_motifs(
         threads=threads,
     )
     log(
-        f"{output}: {counts.outputs:,} outputs, {counts.motifs:,} motifs, "
+        f"{output}/motifs.tsv: {counts.outputs:,} outputs, {counts.motifs:,} motifs, "
         f"{counts.matched:,} with a match"
     )

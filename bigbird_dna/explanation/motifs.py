@@ -3,15 +3,12 @@
 Seqlets with similar contributions are clustered by TF-MoDISco (the package modisco-lite), and the base
 frequencies of each cluster, a motif, are compared with all matrices by Tomtom (the package memelite).
 P-values are adjusted over all pairs of a motif and a matrix of an output (Benjamini and Hochberg).
-
-An output that has the name of a factor has an independent truth: the factor's own matrix. It is recovered if
-a motif matches it. Without a truth in the model, the matrices of the other outputs' factors match as often.
 """
 
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -32,9 +29,7 @@ from bigbird_dna.explanation.explain import output_prefixes
 from bigbird_dna.genome.motifs import (
     TAXA,
     KnownMotif,
-    factor_key,
     jaspar_motifs,
-    motifs_of_factor,
     read_motifs,
 )
 from bigbird_dna.model.inference import cpu_threads
@@ -42,10 +37,8 @@ from bigbird_dna.tokens.interface import BASES
 
 # Lengths in bp are for sites of single factors in some hundred sequences; TF-MoDISco's own are longer.
 _WINDOW, _FLANK = 15, 5  # of a seqlet
-_CORE, _GROWTH = (
-    20,
-    5,
-)  # of a cluster: its best window, and what is added on either side
+# of a cluster: its best window, and what is added on either side
+_CORE, _GROWTH = 20, 5
 _SPACING = _WINDOW // 2 + _FLANK  # of seqlets, at least
 SHORTEST = _WINDOW + 4 * _FLANK  # bp of the explained sequences
 _TRIM = 0.3  # of the largest sum of absolute contributions: positions at a motif's ends have less
@@ -67,63 +60,14 @@ MOTIFS = [
     "significant",
 ]
 MATCHES = ["output", "motif", "matrix", "factor", "p_value", "q_value"]
-RECOVERED = [
-    "output",
-    "matrices",
-    "motifs",
-    "recovered",
-    "motif",
-    "p_value",
-    "q_value",
-    "others_recovered",
-]
 
+_COMMON = 0.25  # smallest frequency of a base in the consensus
 IUPAC = "?ACMGRSVTWYHKDBN"
 """Letters of sets of bases; base i of ACGT adds 2 to the power of i."""
-_COMMON = 0.25  # smallest frequency of a base in the consensus
 
 # Axes: N explained sequences, L bases, M motifs of an output, K matrices, W positions.
 
-Floats = NDArray[np.float64]
-
-
-class Match(NamedTuple):
-    """Comparison with a matrix: position i of the motif is aligned with i + offset of the matrix.
-
-    `reverse`: of the matrix on the other strand. The q-value is adjusted over all pairs of an output.
-    """
-
-    p_value: float
-    q_value: float
-    offset: int
-    reverse: bool
-
-
-class FoundMotif(NamedTuple):
-    """A cluster of seqlets: frequencies and mean contributions of bases (W, 4), and a match per matrix."""
-
-    name: str
-    output: str
-    effect: str  # on the score: increases or decreases
-    seqlets: int
-    frequencies: Floats
-    contributions: Floats
-    matches: Sequence[Match] = ()
-
-    @property
-    def consensus(self) -> str:
-        """The bases with a frequency of at least 1/4 at each position, as IUPAC letters."""
-        return "".join(
-            IUPAC[int(((row >= _COMMON) * (1, 2, 4, 8)).sum())]
-            for row in self.frequencies
-        )
-
-    def significant(self, max_q: float) -> list[int]:
-        """Numbers of the matrices that the motif matches, best first."""
-        found = [
-            number for number, one in enumerate(self.matches) if one.q_value <= max_q
-        ]
-        return sorted(found, key=lambda number: self.matches[number].p_value)
+Floats = NDArray[np.floating[Any]]
 
 
 class MotifCounts(NamedTuple):
@@ -134,11 +78,21 @@ class MotifCounts(NamedTuple):
     matched: int
 
 
-class Explained(NamedTuple):
-    """One-hot bases (N, L, 4) of explained sequences, and the contribution that each base would have."""
+class Motif(NamedTuple):
+    """A cluster of seqlets: frequencies and mean contributions of bases (W, 4)."""
 
-    one_hot: NDArray[np.float32]
-    contributions: NDArray[np.float32]
+    name: str
+    output: str
+    effect: str  # on the score: increases or decreases
+    seqlets: int
+    frequencies: Floats
+    contributions: Floats
+
+    @property
+    def consensus(self) -> str:
+        """The bases with a frequency of at least 1/4 at each position, as IUPAC letters."""
+        sets = (self.frequencies >= _COMMON) @ (1, 2, 4, 8)
+        return "".join(IUPAC[number] for number in sets.tolist())
 
 
 def find_motifs(
@@ -180,28 +134,60 @@ def find_motifs(
     directories = [Path(path) for path in explained]
     outputs = read_explained(directories)
     known = jaspar_motifs(taxon) if matrices is None else read_motifs(Path(matrices))
-    motifs: list[FoundMotif] = []
+    motifs: list[Motif] = []
+    rows: list[dict[str, Any]] = []
+    matches: list[dict[str, Any]] = []
     with (
         cpu_threads(threads),
         into_directory(Path(output), directories) as files,
         ProgressBar("finding motifs", len(outputs), "outputs") as bar,
     ):
-        for name, arrays in outputs.items():
-            clusters = discover(name, arrays, min_seqlets)
-            motifs += compare(clusters, known, threads or 1)
+        for name, (one_hot, contributions) in outputs.items():
+            found = discover(name, one_hot, contributions, min_seqlets)
+            p_values, q_values = compare(found, known, threads or 1)
+            for number, motif in enumerate(found):
+                row: dict[str, Any] = {
+                    "motif": motif.name,
+                    "output": name,
+                    "effect": motif.effect,
+                    "consensus": motif.consensus,
+                    "seqlets": motif.seqlets,
+                    "width": len(motif.frequencies),
+                    "contribution": float(motif.contributions.sum()),
+                    "matrix": ".",
+                    "factor": ".",
+                    "p_value": np.nan,
+                    "q_value": np.nan,
+                    "significant": int((q_values[number] <= max_q).sum()),
+                }
+                for column in np.argsort(p_values[number], kind="stable").tolist():
+                    if q_values[number, column] > max_q:
+                        continue
+                    match = {
+                        "matrix": known[column].matrix,
+                        "factor": known[column].factor,
+                        "p_value": p_values[number, column],
+                        "q_value": q_values[number, column],
+                    }
+                    if row["matrix"] == ".":
+                        row |= match
+                    matches.append({"output": name, "motif": motif.name, **match})
+                rows.append(row)
+            motifs += found
             bar.advance()
-        recovery = recovery_table(list(outputs), motifs, known, max_q)
-        write_tsv(files / "motifs.tsv", motif_table(motifs, known, max_q))
-        write_tsv(files / "matches.tsv", match_table(motifs, known, max_q))
-        write_tsv(files / "recovered.tsv", recovery)
+        write_tsv(files / "motifs.tsv", pd.DataFrame(rows, columns=MOTIFS))
+        write_tsv(files / "matches.tsv", pd.DataFrame(matches, columns=MATCHES))
         (files / "motifs.meme").write_text(meme_text(motifs), encoding="utf-8")
-    matched = sum(bool(motif.significant(max_q)) for motif in motifs)
+    matched = sum(row["significant"] > 0 for row in rows)
     return MotifCounts(len(outputs), len(motifs), matched)
 
 
-def read_explained(paths: Sequence[Path]) -> dict[str, Explained]:
-    """Read the arrays of each output of directories that `explain` wrote, by the output's name."""
-    outputs: dict[str, Explained] = {}
+def read_explained(paths: Sequence[Path]) -> dict[str, tuple[Floats, Floats]]:
+    """Read arrays of directories that `explain` wrote, by the output's name.
+
+    They are one-hot bases (N, L, 4), and the contributions that each base would have.
+    """
+    outputs: dict[str, tuple[Floats, Floats]] = {}
     for path in paths:
         scores = read_text_table(path / "scores.tsv")
         names = list(dict.fromkeys(scores["output"]))
@@ -219,13 +205,11 @@ def read_explained(paths: Sequence[Path]) -> dict[str, Explained]:
             contributions = _array(shap)
             if contributions.shape != one_hot.shape:
                 raise DataError(f"{shap}: has other dimensions than ohe.npz")
-            outputs[name] = Explained(
-                one_hot.transpose(0, 2, 1), contributions.transpose(0, 2, 1)
-            )
+            outputs[name] = one_hot.transpose(0, 2, 1), contributions.transpose(0, 2, 1)
     return outputs
 
 
-def _array(path: Path) -> NDArray[np.float32]:
+def _array(path: Path) -> Floats:
     """Read an array (N, 4, L) of `explain`."""
     fault = "not an array of an explanation"
     with (
@@ -243,9 +227,11 @@ def _array(path: Path) -> NDArray[np.float32]:
     return values
 
 
-def discover(name: str, explained: Explained, min_seqlets: int) -> list[FoundMotif]:
-    """Return the motifs of an output by TF-MoDISco, without their matches."""
-    sequences, bases = explained.one_hot.shape[:2]
+def discover(
+    name: str, one_hot: Floats, contributions: Floats, min_seqlets: int
+) -> list[Motif]:
+    """Return the motifs of an output by TF-MoDISco; arguments are as from `read_explained`."""
+    sequences, bases = one_hot.shape[:2]
     if sequences * (bases // _SPACING + 1) < min_seqlets:
         return []  # too few even if they were everywhere
     try:
@@ -260,8 +246,8 @@ def discover(name: str, explained: Explained, min_seqlets: int) -> list[FoundMot
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         patterns = TFMoDISco(
-            one_hot=explained.one_hot,
-            hypothetical_contribs=explained.contributions,
+            one_hot=one_hot,
+            hypothetical_contribs=contributions,
             sliding_window_size=_WINDOW,
             flank_size=_FLANK,
             trim_to_window_size=_CORE,
@@ -270,34 +256,34 @@ def discover(name: str, explained: Explained, min_seqlets: int) -> list[FoundMot
             final_min_cluster_size=min_seqlets,
         )
     motifs = []
-    for effect, patterns_of_effect in zip(
-        ("increases", "decreases"), patterns, strict=True
-    ):
-        for number, pattern in enumerate(patterns_of_effect or (), 1):
-            contributions = np.asarray(pattern.contrib_scores)
+    for effect, clusters in zip(("increases", "decreases"), patterns, strict=True):
+        for number, pattern in enumerate(clusters or (), 1):
+            mean = np.asarray(pattern.contrib_scores)
             # without positions of small contributions at the ends
-            sums = np.abs(contributions).sum(1)
+            sums = np.abs(mean).sum(1)
             large = np.flatnonzero(sums >= _TRIM * sums.max())
             core = slice(large[0], large[-1] + 1)
-            motifs.append(
-                FoundMotif(
-                    f"{effect}-{number}",
-                    name,
-                    effect,
-                    len(pattern.seqlets),
-                    np.asarray(pattern.sequence)[core],
-                    contributions[core],
-                )
+            frequencies = np.asarray(pattern.sequence)[core]
+            motif = Motif(
+                f"{effect}-{number}",
+                name,
+                effect,
+                len(pattern.seqlets),
+                frequencies,
+                mean[core],
             )
+            motifs.append(motif)
     return motifs
 
 
 def compare(
-    motifs: Sequence[FoundMotif], known: Sequence[KnownMotif], threads: int = 1
-) -> list[FoundMotif]:
-    """Return the motifs of an output with their matches, one per matrix, by Tomtom."""
+    motifs: Sequence[Motif], known: Sequence[KnownMotif], threads: int = 1
+) -> tuple[Floats, Floats]:
+    """Return p- and q-values (M, K) of the motifs of an output and matrices, by Tomtom."""
+    from scipy.stats import false_discovery_control
+
     if not motifs:
-        return []
+        return np.empty((0, len(known))), np.empty((0, len(known)))
     try:
         from memelite import tomtom
     except ImportError:
@@ -308,145 +294,17 @@ def compare(
         log(
             f"warning: {len(known)} matrices: with fewer than {_FEW_MATRICES}, p-values are rough"
         )
+    queries = [np.ascontiguousarray(one.frequencies.T, np.float64) for one in motifs]
     targets = [one.frequencies.T for one in known]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        p_values, _, offsets, _, strands = tomtom(
-            [np.ascontiguousarray(one.frequencies.T, np.float64) for one in motifs],
-            targets,
-            n_jobs=threads,
-        )
-    return with_matches(
-        motifs, np.asarray(p_values), np.asarray(offsets), np.asarray(strands)
-    )
-
-
-def with_matches(
-    motifs: Sequence[FoundMotif], p_values: Floats, offsets: Floats, strands: Floats
-) -> list[FoundMotif]:
-    """Return motifs with a match per matrix, of arrays (M, K); q-values are those of all M x K pairs."""
-    from scipy.stats import false_discovery_control
-
+        p_values = np.asarray(tomtom(queries, targets, n_jobs=threads)[0])
     p_values = np.clip(p_values, _FLOOR, 1)
     q_values = false_discovery_control(p_values.ravel()).reshape(p_values.shape)
-    matched = []
-    for row, motif in enumerate(motifs):
-        matches = [
-            Match(
-                float(p_values[row, column]),
-                float(q_values[row, column]),
-                int(offsets[row, column]),
-                bool(strands[row, column]),
-            )
-            for column in range(p_values.shape[1])
-        ]
-        matched.append(motif._replace(matches=matches))
-    return matched
+    return p_values, q_values
 
 
-def motif_table(
-    motifs: Sequence[FoundMotif], known: Sequence[KnownMotif], max_q: float
-) -> pd.DataFrame:
-    """Rows of `MOTIFS`; matrix and factor are those of the best match, `.` if it is not significant."""
-    rows = []
-    for motif in motifs:
-        significant = motif.significant(max_q)
-        matrix = factor = "."
-        p_value = q_value = np.nan
-        if significant:
-            best = significant[0]
-            matrix, factor = known[best].matrix, known[best].factor
-            p_value, q_value = motif.matches[best][:2]
-        rows.append(
-            {
-                "motif": motif.name,
-                "output": motif.output,
-                "effect": motif.effect,
-                "consensus": motif.consensus,
-                "seqlets": motif.seqlets,
-                "width": len(motif.frequencies),
-                "contribution": float(motif.contributions.sum()),
-                "matrix": matrix,
-                "factor": factor,
-                "p_value": p_value,
-                "q_value": q_value,
-                "significant": len(significant),
-            }
-        )
-    return pd.DataFrame(rows, columns=MOTIFS)
-
-
-def match_table(
-    motifs: Sequence[FoundMotif], known: Sequence[KnownMotif], max_q: float
-) -> pd.DataFrame:
-    """Rows of `MATCHES`: the significant matches of each motif, the best first."""
-    rows = []
-    for motif in motifs:
-        for number in motif.significant(max_q):
-            names = known[number].matrix, known[number].factor
-            p_value, q_value = motif.matches[number][:2]
-            rows.append((motif.output, motif.name, *names, p_value, q_value))
-    return pd.DataFrame(rows, columns=MATCHES)
-
-
-def recovery_table(
-    outputs: Sequence[str],
-    motifs: Sequence[FoundMotif],
-    known: Sequence[KnownMotif],
-    max_q: float,
-) -> pd.DataFrame:
-    """Rows of `RECOVERED`: whether the motifs of an output match the matrices of the factor of its name.
-
-    `others_recovered` is the fraction of the other outputs' factors, with other matrices, that they match:
-    how often a factor's matrix is matched by chance. Outputs without a matrix have no row.
-    """
-    numbers = {id(matrix): number for number, matrix in enumerate(known)}
-    factors: dict[str, set[int]] = {}  # output → numbers of the matrices of its factor
-    for name in outputs:
-        matrices = {numbers[id(matrix)] for matrix in motifs_of_factor(name, known)}
-        if matrices:
-            factors[name] = matrices
-    rows = []
-    for name, matrices in factors.items():
-        motifs_of_output = [motif for motif in motifs if motif.output == name]
-        matched = {
-            number for motif in motifs_of_output for number in motif.significant(max_q)
-        }
-        other_factors = {
-            factor_key(other): theirs
-            for other, theirs in factors.items()
-            if not theirs & matrices
-        }
-        chance = np.nan
-        if other_factors:
-            hits = [bool(matched & theirs) for theirs in other_factors.values()]
-            chance = float(np.mean(hits))
-        best, best_motif = min(
-            (
-                (motif.matches[number], motif.name)
-                for motif in motifs_of_output
-                for number in matrices
-            ),
-            default=(Match(np.nan, np.nan, 0, False), "."),
-        )
-        rows.append(
-            {
-                "output": name,
-                "matrices": ",".join(
-                    sorted(known[number].matrix for number in matrices)
-                ),
-                "motifs": len(motifs_of_output),
-                "recovered": "yes" if matched & matrices else "no",
-                "motif": best_motif,
-                "p_value": best.p_value,
-                "q_value": best.q_value,
-                "others_recovered": chance,
-            }
-        )
-    return pd.DataFrame(rows, columns=RECOVERED)
-
-
-def meme_text(motifs: Sequence[FoundMotif]) -> str:
+def meme_text(motifs: Sequence[Motif]) -> str:
     """The motifs in the format of the MEME suite (version 4), as frequencies."""
     lines = ["MEME version 4", "", f"ALPHABET= {BASES}", "", "strands: + -", ""]
     lines += ["Background letter frequencies", "A 0.25 C 0.25 G 0.25 T 0.25"]

@@ -96,9 +96,7 @@ def read_targets(
     """Read the regions of a BED file, the variants of a VCF, or the sequences of a FASTA file or table.
 
     A region, or sequence, shorter than the model's window is in the center of the window; around a sequence
-    are Ns. A region of one base is a TSS for a promoter model, and its whole window is explained; a warning
-    counts other regions and sequences that are shorter than the window of a promoter model, whose score is
-    not about their center. Each allele of a variant is a target, with `flank` bp on both sides. `UsageError`,
+    are Ns. Each allele of a variant is a target, with `flank` bp on both sides. `UsageError`,
     `DataError`: regions or variants without a reference, or not on it; nothing to explain; a target is longer
     than the window.
 
@@ -121,16 +119,6 @@ def read_targets(
                 targets = list(region_windows(path, model, genome))
     if not targets:
         raise DataError(f"{path}: nothing to explain")
-    if isinstance(model, LoadedPromoterModel) and not name.endswith(VCF):
-        window, tss = model.settings.window, model.settings.upstream
-        centered = sum(len(target.bases) < window for target in targets)
-        if centered:
-            log(
-                f"warning: {path}: {centered:,} of {len(targets):,} targets are shorter than the model's "
-                f"window of {window:,} bp and are in its center: the score that is explained is about base "
-                f"{tss:,} of the window, not about a TSS elsewhere in the target; give start sites as "
-                "regions of one base, or sequences as long as the window"
-            )
     return targets
 
 
@@ -180,12 +168,6 @@ def region_windows(
                 site=site.position
             )
             continue
-        if end - start == 1 and isinstance(model, LoadedPromoterModel):
-            site = Locus(contig, start, strand, "")
-            explained = window_around(
-                site, model.settings.upstream, model.settings.downstream
-            )
-            start, end = explained.start, explained.end
         bases = end - start
         size = model.settings.window or bases
         _check_fits(bases, size, what)
@@ -353,18 +335,14 @@ def _of_change_at_site(
 
 def output_names(model: Scored) -> list[str]:
     """Names of a model's outputs, in order; start sites are those on the strand that is read."""
-    if isinstance(model, LoadedChromatinModel) and model.predicts_tss:
-        return [
-            "TSS" if track.name == TSS_TRACKS["+"] else track.name
-            for track in model.tracks
-        ]
     if isinstance(model, LoadedChromatinModel):
-        return [track.name for track in model.tracks]
-    return (
-        [*model.settings.outputs]
-        if isinstance(model, LoadedSequenceModel)
-        else ["promoter"]
-    )
+        names = [track.name for track in model.tracks]
+        if model.predicts_tss:
+            names = ["TSS" if name == TSS_TRACKS["+"] else name for name in names]
+        return names
+    if isinstance(model, LoadedSequenceModel):
+        return [*model.settings.outputs]
+    return ["promoter"]
 
 
 def chosen_outputs(model: Scored, pattern: str | None, most: int) -> list[int]:
@@ -373,19 +351,15 @@ def chosen_outputs(model: Scored, pattern: str | None, most: int) -> list[int]:
     `UsageError` if there are more than `most`, or a pattern is given for a model with one output.
     """
     names = output_names(model)
-    columns = [*range(len(names))]
-    if isinstance(model, LoadedChromatinModel) and model.predicts_tss:
-        columns = [model.tss_columns["+"]]
-        names = [names[columns[0]]]
-    if (
-        pattern is not None
-        and len(names) > 1
-        and isinstance(model, LoadedChromatinModel)
-    ):
+    if pattern is not None and (len(names) == 1 or _reads_start_sites(model)):
+        raise UsageError(f"tracks: {model.name} has one output")
+    if _reads_start_sites(model):
+        return [model.tss_columns["+"]]
+    if isinstance(model, LoadedChromatinModel):
         columns = model.columns(pattern)
-    elif pattern is not None:
-        if len(names) == 1:
-            raise UsageError(f"tracks: {model.name} has one output")
+    elif pattern is None:
+        columns = [*range(len(names))]
+    else:
         chosen = [name.strip() for name in pattern.split(",")]
         for name in chosen:
             check_choice("tracks:", name, names)

@@ -1,8 +1,6 @@
 """Matrices of the known binding sites of factors, from JASPAR or a file."""
 
-import re
 import warnings
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,27 +15,6 @@ from bigbird_dna.errors import DataError, UsageError
 RELEASE = "JASPAR2026"
 TAXA = ("vertebrates", "plants", "insects", "nematodes", "fungi", "urochordates")
 """Taxonomic groups of JASPAR's matrices."""
-
-# Factor names in public peak sets that differ from JASPAR's names.
-SYNONYMS = {
-    "AP2ALPHA": "TFAP2A",
-    "AP2GAMMA": "TFAP2C",
-    "CFOS": "FOS",
-    "CJUN": "JUN",
-    "CMYC": "MYC",
-    "ERALPHA": "ESR1",
-    "ERALPHAA": "ESR1",
-    "ERRA": "ESRRA",
-    "GABP": "GABPA",
-    "GR": "NR3C1",
-    "NFKB": "RELA",
-    "OCT2": "POU2F2",
-    "PU1": "SPI1",
-    "RXRALPHA": "RXRA",
-    "TR4": "NR2C2",
-}
-_VARIANT = re.compile(r"\(var\.\d+\)", re.IGNORECASE)
-_REMARK = re.compile(r"_?\([^)]*\)")
 
 
 class KnownMotif(NamedTuple):
@@ -101,23 +78,3 @@ def _known(record: Any) -> KnownMotif:
     counts = np.array([record.counts[letter] for letter in "ACGT"], np.float64).T
     matrix = getattr(record, "matrix_id", None) or record.name
     return KnownMotif(str(record.name), str(matrix), counts)
-
-
-def factor_key(name: str) -> str:
-    """Return a factor's name for comparison: letters and digits only, in capitals, with synonyms replaced."""
-    plain = _REMARK.sub("", _VARIANT.sub("", name))
-    plain = re.sub(r"^eGFP-", "", plain)
-    key = re.sub(r"[^A-Za-z0-9]", "", plain).upper()
-    return SYNONYMS.get(key, key)
-
-
-def motifs_of_factor(name: str, motifs: Iterable[KnownMotif]) -> tuple[KnownMotif, ...]:
-    """Return the matrices of a factor, or, if it has none, those of complexes (`A::B`) that contain it."""
-    key, own, shared = factor_key(name), [], []
-    for motif in motifs:
-        keys = [factor_key(part) for part in motif.factor.split("::")]
-        if keys == [key]:
-            own.append(motif)
-        elif key in keys:
-            shared.append(motif)
-    return tuple(own or shared) if key else ()

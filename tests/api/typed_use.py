@@ -15,22 +15,18 @@ assert_type(model, bigbird_dna.Model)
 model.predict("ACGT", pad=True)
 assert_type(model.embed(["ACGT"]), Floats)
 assert_type(model.variant_effects("x.vcf", "genome.fa", max_n=0.5), pd.DataFrame)
-assert_type(model.predict_regions([("chr1", 1, 2)], "genome.fa"), pd.DataFrame)
+assert_type(model.predict_regions("x.bed", "genome.fa"), pd.DataFrame)
 texts: "pd.Series[str]" = pd.Series(["ACGT"])
 if isinstance(model, bigbird_dna.PromoterModel):
     assert_type(model.predict("ACGT"), Floats)
     assert_type(model.predict(["ACGT"], max_n=1), Floats)
     assert_type(model.predict(texts), "pd.Series[float]")
     assert_type(model.embed(texts), pd.DataFrame)
-    model.variant_effects(
-        [("chr1", 5, "A", "G")], "genome.fa", sites="tss.bed", stride=5
-    )
     model.predict(3)  # type: ignore[call-overload]
 if isinstance(model, bigbird_dna.ChromatinModel):
     assert_type(model.predict(texts), pd.DataFrame)
     assert_type(model.predict("ACGT", center_fraction=0.5), Floats)
-    model.variant_effects("chr1:5:A:G", "genome.fa", values="log_odds")
-    model.variant_effects("chr1:5:A:G", "genome.fa", values="odds")  # type: ignore[arg-type]
+    model.predict_regions(3, "genome.fa")  # type: ignore[arg-type]
 bigbird_dna.load(3)  # type: ignore[arg-type]
 nothing = bigbird_dna.nothing  # type: ignore[attr-defined]
 assert_type(bigbird_dna.__version__, str)

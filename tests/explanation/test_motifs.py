@@ -11,13 +11,10 @@ from numpy.typing import NDArray
 
 from bigbird_dna.explanation.motifs import (
     IUPAC,
-    FoundMotif,
+    Motif,
     find_motifs,
     meme_text,
-    motif_table,
     read_explained,
-    recovery_table,
-    with_matches,
 )
 from bigbird_dna.genome.motifs import KnownMotif
 from bigbird_dna.genome.sequence import reverse_complement
@@ -45,54 +42,9 @@ def matrices(words: dict[str, str] = WORDS, others: int = 30) -> list[KnownMotif
     ]
 
 
-def motif(output: str, word: str) -> FoundMotif:
+def motif(output: str, word: str) -> Motif:
     values = frequencies(word)
-    return FoundMotif("increases-1", output, "increases", 1000, values, values - 0.25)
-
-
-def matched(best: dict[str, str]) -> tuple[list[FoundMotif], list[KnownMotif]]:
-    """Motifs of outputs, each of which matches one factor's matrix."""
-    known, found = matrices(), list[FoundMotif]()
-    for output, factor in best.items():
-        p_values = np.full((1, len(known)), 0.5)
-        p_values[0, [one.factor for one in known].index(factor.upper())] = 1e-6
-        zeros = np.zeros_like(p_values)
-        found += with_matches([motif(output, WORDS[factor])], p_values, zeros, zeros)
-    return found, known
-
-
-def test_q_values_are_those_of_all_pairs_of_an_output() -> None:
-    rng = np.random.default_rng(1)
-    p_values = rng.random((3, 20)) ** 3
-    zeros = np.zeros_like(p_values)
-    found = with_matches([motif("x", "ACGT")] * 3, p_values, zeros, zeros)
-    every = np.sort(p_values.ravel())
-    for row, one in zip(p_values, found, strict=True):
-        for p_value, match in zip(row, one.matches, strict=True):
-            ranks = np.arange(1, 61)[every >= p_value]
-            assert match.q_value == pytest.approx(
-                min(1, (every[every >= p_value] * 60 / ranks).min())
-            )
-        numbers = one.significant(0.3)
-        assert [one.matches[number].p_value for number in numbers] == sorted(
-            match.p_value for match in one.matches if match.q_value <= 0.3
-        )
-
-
-def test_recovery_counts_own_matrices_and_those_of_others() -> None:
-    found, known = matched({"Reb1": "Reb1", "Cbf1": "Ume6"})
-    table = recovery_table(
-        ["Reb1", "Cbf1", "Ume6", "noise"], found, known, 0.05
-    ).set_index("output")
-    assert list(table.index) == ["Reb1", "Cbf1", "Ume6"]
-    assert list(table["recovered"]) == ["yes", "no", "no"] and list(
-        table["motifs"]
-    ) == [1, 1, 0]
-    assert list(table["others_recovered"]) == [0, 0.5, 0]
-    assert table["p_value"].isna().tolist() == [False, False, True]
-    best = motif_table(found, known, 0.05).set_index("output")["factor"]
-    assert best.to_dict() == {"Reb1": "REB1", "Cbf1": "UME6"}
-    assert set(motif_table(found, known, 0)["factor"]) == {"."}
+    return Motif("increases-1", output, "increases", 1000, values, values - 0.25)
 
 
 def test_consensus_has_iupac_letters() -> None:
@@ -120,9 +72,9 @@ def test_other_software_reads_the_motifs() -> None:
 
 def test_arrays_are_read_by_output(tmp_path: Path) -> None:
     write_explained(tmp_path / "one", "Reb1", "ACGTACGT", 1, 5)
-    read = read_explained([tmp_path / "one"])["Reb1"]
-    assert read.one_hot.shape == read.contributions.shape == (5, 100, 4)
-    assert (read.one_hot.sum(2) == 1).all()
+    one_hot, contributions = read_explained([tmp_path / "one"])["Reb1"]
+    assert one_hot.shape == contributions.shape == (5, 100, 4)
+    assert (one_hot.sum(2) == 1).all()
 
 
 def test_bad_input_is_refused(tmp_path: Path, run: Run) -> None:
@@ -145,7 +97,7 @@ def test_bad_input_is_refused(tmp_path: Path, run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_planted_words_are_found_and_recovered(tmp_path: Path, run: Run) -> None:
+def test_planted_words_are_found_and_matched(tmp_path: Path, run: Run) -> None:
     pytest.importorskip(
         "modiscolite", reason="needs modisco-lite: pip install 'bigbird-dna[explain]'"
     )
@@ -169,13 +121,6 @@ def test_planted_words_are_found_and_recovered(tmp_path: Path, run: Run) -> None
         found = table[table["output"] == name].iloc[0]
         turned = reverse_complement(word)
         assert word[2:-2] in found["consensus"] or turned[2:-2] in found["consensus"]
-    recovered = pd.read_csv(
-        tmp_path / "out" / "recovered.tsv", sep="\t", keep_default_na=False
-    )
-    assert (
-        set(recovered["recovered"]) == {"yes"}
-        and (recovered["others_recovered"] == 0).all()
-    )
     assert set(
         pd.read_csv(tmp_path / "out" / "matches.tsv", sep="\t", keep_default_na=False)[
             "factor"
