@@ -7,9 +7,8 @@ track names.
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
-from itertools import dropwhile
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from bigbird_dna.metrics.resampling import sequence_blocks
 Array = str | Path | NDArray[Any] | pd.DataFrame
 """An array of rows × tracks: a file, or in memory."""
 
+TEXT_COLUMNS = ("contig", "name", "strand", "split")
 REGION_COLUMNS = ("contig", "start", "end", "name", "strand", "split")
 
 
@@ -118,7 +118,9 @@ def open_array(source: Any, kind: str) -> TrackArray:
         if lower.endswith(".parquet"):
             return _frame_array(text, read_frame(path))
         if lower.endswith((".tsv", ".txt", ".csv")):
-            return _frame_array(text, _read_text(path, lower.endswith(".csv")))
+            return _frame_array(
+                text, _read_text(path, "," if lower.endswith(".csv") else "\t")
+            )
     raise DataError(
         f"{path}: name must end in .npy, .npz, .h5, .parquet, .tsv[.gz] or .csv[.gz]"
     )
@@ -208,37 +210,30 @@ def _frame_array(path: str, frame: pd.DataFrame) -> TrackArray:
     )
 
 
-def _read_text(path: Path, is_csv: bool) -> pd.DataFrame:
+def _read_text(path: Path, separator: str) -> pd.DataFrame:
     """Read TSV or CSV; empty cells, NA and a dot are NaN. `DataError` names the line of a wrong number."""
-    separator = "," if is_csv else "\t"
-    lines = dropwhile(lambda line: line[1].startswith("##"), read_lines(path))
-    first, header = next(lines, (1, ""))
-    names = next(csv.reader([header], delimiter=separator), [""])
-    names[0] = names[0].removeprefix("#") or "Unnamed: 0"
-    if "" in names:
-        raise DataError(
-            f"{path}: line {first}: column {names.index('') + 1} has no name"
-        )
+    comments = takewhile(lambda line: line[1].startswith("##"), read_lines(path))
+    skipped = sum(1 for _ in comments)
     frame = pd.read_csv(
         path,
         sep=separator,
-        skiprows=first,
-        header=None,
-        names=names,
+        skiprows=skipped,
         engine="pyarrow",
         na_values=["."],
+        dtype=dict.fromkeys(["#contig", *TEXT_COLUMNS], str),
     )
-    for name in frame.columns:
+    frame.columns = frame.columns.str.removeprefix("#")
+    for name in frame.columns.difference([*TEXT_COLUMNS, "note"]):
         column = frame[name]
-        if name in ("contig", "name", "strand", "split"):
-            frame[name] = column.astype(str)
-        elif name != "note" and column.dtype.kind not in "biuf":
-            numbers = pd.to_numeric(column, errors="coerce")
-            wrong = (numbers.isna() & column.notna()).to_numpy()
-            if wrong.any():
-                row = int(wrong.argmax())
-                raise DataError(
-                    f"{path}: line {first + row + 1}: column {name!r}: {column.iloc[row]!r:.60} is not a number"
-                )
-            frame[name] = numbers.astype(np.float64)
+        if column.dtype.kind in "biuf":
+            continue
+        numbers = pd.to_numeric(column, errors="coerce")
+        wrong = (numbers.isna() & column.notna()).to_numpy()
+        if wrong.any():
+            row = int(wrong.argmax())
+            line = skipped + row + 2
+            raise DataError(
+                f"{path}: line {line}: column {name!r}: {column.iloc[row]!r:.60} is not a number"
+            )
+        frame[name] = numbers.astype(np.float64)
     return frame

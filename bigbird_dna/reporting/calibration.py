@@ -28,40 +28,12 @@ from bigbird_dna.reporting.track_evaluation import (
 
 RAW, CALIBRATED = "raw", "calibrated"
 
-PROMOTER_CALIBRATION = [
-    "negative_set",
-    "probabilities",
-    "n",
-    "positives",
+METRICS = [
     "ece",
     "ece_expected_if_calibrated",
     "brier",
-    "brier_low",
-    "brier_high",
-    "miscalibration",
-    "discrimination",
-    "uncertainty",
-    "mean_probability",
-    "share_positive",
 ]
-
-METRICS = ("ece", "ece_expected_if_calibrated", "brier")
-TRACK_CALIBRATION = [
-    "track",
-    "group",
-    "positives",
-    "negatives",
-    "method",
-    "share_positive",
-    "mean_raw",
-    "ece_raw",
-    "ece_expected_if_calibrated_raw",
-    "brier_raw",
-    "mean_calibrated",
-    "ece_calibrated",
-    "ece_expected_if_calibrated_calibrated",
-    "brier_calibrated",
-]
+"""Metrics of each kind of probability in `track_calibration.tsv`."""
 
 
 class SetProbabilities(NamedTuple):
@@ -102,9 +74,14 @@ def promoter_calibration_table(sets: Sequence[SetProbabilities]) -> pd.DataFrame
                 blocks=rows.blocks,
                 negative_weight=rows.negative_weight,
             )
-            counts = len(values), int(rows.labels.sum())
-            table.append((negative_set, name, *counts, *metrics))
-    return pd.DataFrame(table, columns=PROMOTER_CALIBRATION)
+            row = {
+                "negative_set": negative_set,
+                "probabilities": name,
+                "n": len(values),
+                "positives": int(rows.labels.sum()),
+            }
+            table.append(row | metrics._asdict())
+    return pd.DataFrame(table)
 
 
 def promoter_calibration_figure(sets: Sequence[SetProbabilities], path: Path) -> None:
@@ -158,14 +135,16 @@ def track_calibration_table(
     `DataError`: the calibration has other tracks, a prediction is not in [0, 1], or as for `read_slice`.
     """
     names = tuple(track.name for track in tracks)
-    calibrated = [str(one.track) for one in calibration.tracks]
-    check_names(predictions.path, names, "the calibration", calibrated)
+    known = [str(one.track) for one in calibration.tracks]
+    check_names(predictions.path, names, "the calibration", known)
 
-    def evaluate(bounds: tuple[int, int]) -> list[tuple[Any, ...]]:
-        read = read_slice([predictions], labels, *bounds, names)
+    def evaluate(bounds: tuple[int, int]) -> list[dict[str, Any]]:
+        (scores_of_tracks,), coded, _ = read_slice(
+            [predictions], labels, *bounds, names
+        )
         rows = []
         for track, scores, y in zip(
-            range(*bounds), read.scores[0], read.labels, strict=True
+            range(*bounds), scores_of_tracks, coded, strict=True
         ):
             measured = y >= 0
             y, p = y[measured], scores[measured].astype(np.float64)
@@ -174,14 +153,22 @@ def track_calibration_table(
                     f"{predictions.path}: track {names[track]!r}: predictions must be probabilities from 0 "
                     "to 1"
                 )
-            one, positives = calibration.tracks[track], int(y.sum())
-            method = "shared" if one.shared else one.map.method
-            row = [names[track], tracks[track].group, positives, len(y) - positives]
-            row += [method, calibration_metrics(y, p).share_positive]
-            for values in (p, one.map(p)):
-                metrics = calibration_metrics(y, values)._asdict()
-                row += [metrics["mean_probability"], *(metrics[m] for m in METRICS)]
-            rows.append(tuple(row))
+            of_track = calibration.tracks[track]
+            raw = calibration_metrics(y, p)
+            calibrated = calibration_metrics(y, of_track.map(p))
+            row = {
+                "track": names[track],
+                "group": tracks[track].group,
+                "positives": int(y.sum()),
+                "negatives": int((y == 0).sum()),
+                "method": "shared" if of_track.shared else of_track.map.method,
+                "share_positive": raw.share_positive,
+            }
+            for name, metrics in ((RAW, raw), (CALIBRATED, calibrated)):
+                row[f"mean_{name}"] = metrics.mean_probability
+                for metric in METRICS:
+                    row[f"{metric}_{name}"] = getattr(metrics, metric)
+            rows.append(row)
         return rows
 
     slices = slice_bounds([predictions], labels, threads)
@@ -190,4 +177,4 @@ def track_calibration_table(
         counted = len(slices), "slices of tracks"
         parts = [*progress(evaluated, "evaluating probabilities", *counted)]
     rows = [row for part in parts for row in part]
-    return pd.DataFrame(rows, columns=TRACK_CALIBRATION)
+    return pd.DataFrame(rows)

@@ -19,7 +19,12 @@ from bigbird_dna.data.predictions import (
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import UsageError
-from bigbird_dna.metrics.auroc import UNDEFINED, auroc_difference, rank_rows
+from bigbird_dna.metrics.auroc import (
+    ENDS,
+    UNDEFINED,
+    auroc_difference,
+    rank_rows,
+)
 from bigbird_dna.metrics.labels import binary_metrics
 from bigbird_dna.reporting.calibration import (
     promoter_calibration_figure,
@@ -39,39 +44,6 @@ from bigbird_dna.reporting.predictors import (
 DIFFERENCES = {
     name: f"auroc_minus_{name.replace('-', '')}" for name in PROMOTER_BASELINES
 }
-
-PROMOTERS = [
-    "negative_set",
-    "stratum",
-    "model",
-    "n",
-    "positives",
-    "auroc",
-    "auroc_low",
-    "auroc_high",
-    "auprc",
-    "auprc_low",
-    "auprc_high",
-    "f1",
-    "f1_low",
-    "f1_high",
-    "mcc",
-    "mcc_low",
-    "mcc_high",
-    "auroc_minus_kmer",
-    "auroc_minus_kmer_low",
-    "auroc_minus_kmer_high",
-    "auroc_minus_position",
-    "auroc_minus_position_low",
-    "auroc_minus_position_high",
-    "auroc_minus_orf",
-    "auroc_minus_orf_low",
-    "auroc_minus_orf_high",
-    "auroc_minus_composition",
-    "auroc_minus_composition_low",
-    "auroc_minus_composition_high",
-    "note",
-]
 
 
 def promoter_report(
@@ -120,30 +92,34 @@ def promoter_report(
     return table
 
 
-def promoter_table(
-    comparisons: Sequence[AlignedPredictions],
-    seed: int = 0,
-) -> pd.DataFrame:
+def promoter_table(comparisons: Sequence[AlignedPredictions]) -> pd.DataFrame:
     """Return one row per negative set, stratum and predictor: `binary_metrics`, and AUROC minus baselines.
 
     If the coding fraction of the windows is known, the rows of all windows of a negative set are followed by
     those of its noncoding stratum (`AlignedPredictions.noncoding`). Intervals are over blocks.
     """
-    rows: list[tuple[Any, ...]] = []
+    rows = []
     for comparison in comparisons:
         for stratum, part in comparison.strata():
-            y, blocks = part.labels, part.blocks
             for name, scores in part.scores.items():
-                *values, note = binary_metrics(y, scores, seed, blocks=blocks)
-                for baseline in DIFFERENCES:
-                    lead = UNDEFINED
+                metrics = binary_metrics(part.labels, scores, blocks=part.blocks)
+                row: dict[str, Any] = {
+                    "negative_set": comparison.negative_set,
+                    "stratum": stratum,
+                    "model": name,
+                    **metrics._asdict(),
+                }
+                note = row.pop("note")
+                for baseline, column in DIFFERENCES.items():
+                    difference = UNDEFINED
                     if baseline in part.scores and name != baseline:
-                        other = part.scores[baseline]
-                        lead = auroc_difference(y, scores, other, blocks).estimate
-                    values += lead
-                row = (comparison.negative_set, stratum, name, *values, note)
-                rows.append(row)
-    return pd.DataFrame(rows, columns=PROMOTERS)
+                        difference = auroc_difference(
+                            part.labels, scores, part.scores[baseline], part.blocks
+                        ).estimate
+                    for end, value in zip(ENDS, difference, strict=True):
+                        row[f"{column}{end}"] = value
+                rows.append({**row, "note": note})
+    return pd.DataFrame(rows)
 
 
 def curve_figures(comparisons: Sequence[AlignedPredictions], directory: Path) -> None:

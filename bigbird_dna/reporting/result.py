@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 # Palette of Okabe & Ito (2008), distinguishable under the common forms of color blindness.
 BLUE, VERMILION, GREEN = "#0072B2", "#D55E00", "#009E73"
 PURPLE, SKY, ORANGE = "#CC79A7", "#56B4E9", "#E69F00"
-SERIES = (BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE)
 GRAY, PALE, INK = "#7A7A7A", "#D9D9D9", "#222222"
 
 FORMATS = (".svg", ".png", ".pdf")
@@ -48,18 +46,6 @@ def panels(
         figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False, **grid)
         yield figure, list(axes.flat)
-
-
-def add_legend(axis: Axes) -> None:
-    """Add a legend at the best location, if there is anything to label."""
-    if axis.get_legend_handles_labels()[0]:
-        axis.legend(loc="best")
-
-
-def show_text(axis: Axes, text: str) -> None:
-    """Show text in a panel that has no data."""
-    center: dict[str, Any] = {"ha": "center", "va": "center"}
-    axis.text(0.5, 0.5, text, transform=axis.transAxes, color=GRAY, **center)
 
 
 def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
@@ -114,45 +100,31 @@ def verdict(difference: float, low: float, high: float, *, sign: int = 1) -> str
     return "better" if sign * difference > 0 else "worse"
 
 
-@dataclass(frozen=True)
-class ResultTable:
-    """Results with a title and notes."""
-
-    title: str
-    frame: pd.DataFrame
-    notes: Sequence[str] = ()
-
-    @property
-    def note(self) -> str:
-        """The notes as one string."""
-        return " ".join(self.notes)
-
-
 def write_result(
     directory: Path,
     name: str,
-    result: ResultTable,
-    *,
-    page: Callable[[ResultTable], str] | None = None,
+    title: str,
+    table: pd.DataFrame,
+    notes: Sequence[str] = (),
+    page: str | None = None,
 ) -> None:
-    """Write NAME.tsv, NAME.json and NAME.md into a directory.
-
-    `page` returns the content of the Markdown file; None: title, table and notes.
-    """
-    write_tsv(directory / f"{name}.tsv", result.frame)
-    rows = json_rows(result.frame)
-    content = {"title": result.title, "note": result.note, "rows": rows}
+    """Write NAME.tsv, NAME.json and NAME.md, with the text `page` or `result_page`, into a directory."""
+    write_tsv(directory / f"{name}.tsv", table)
+    content = {"title": title, "note": " ".join(notes), "rows": json_rows(table)}
     write_json(directory / f"{name}.json", content)
-    text = (page or result_page)(result)
+    text = page or result_page(title, table, notes)
     (directory / f"{name}.md").write_text(text, encoding="utf-8")
 
 
 def result_page(
-    result: ResultTable, show: Callable[[float], str] = "{:.3f}".format
+    title: str,
+    table: pd.DataFrame,
+    notes: Sequence[str] = (),
+    show: Callable[[float], str] = "{:.3f}".format,
 ) -> str:
     """Return a result in Markdown; `show` formats numbers without an interval."""
-    text = f"# {result.title}\n\n{markdown(readable(result.frame, show))}\n"
-    return f"{text}\n† {result.note}\n" if result.notes else text
+    text = f"# {title}\n\n{markdown(readable(table, show))}\n"
+    return f"{text}\n† {' '.join(notes)}\n" if notes else text
 
 
 def readable(table: pd.DataFrame, show: Callable[[float], str]) -> pd.DataFrame:

@@ -47,8 +47,7 @@ ENDS = ("", "_low", "_high")
 def report_run(run: Path, config: Path | None = None) -> str:
     """Write the report of a run, and return its summary as text.
 
-    Reads the tables and figures of evaluations, the training logs and the benchmark files in the directory
-    `run`; what is missing is omitted. Writes `report/summary.tsv` and `.txt`, figures of trainings (`loss`,
+    Reads the tables and figures of evaluations and the training logs in the directory `run`; what is missing is omitted. Writes `report/summary.tsv` and `.txt`, figures of trainings (`loss`,
     `bits_per_base` and `finetuning_loss`), and `report.html`. `config` is the run's configuration; None:
     `config/report.yaml` in the run, which the workflow writes. `DataError`: a file is not as the commands write
     it, or there is no result.
@@ -115,8 +114,7 @@ def summarize(config: Config, paths: RunPaths) -> pd.DataFrame:
             scan = scan[scan["selection"] == "best F1"]
             for distance, table in scan.groupby("within", sort=False):
                 task = f"calls within {distance:,} bp of a TSS"
-                note = f"{table['tss'].iloc[0]:,} TSSs"
-                rows += compare(task, "average precision", table, note)
+                rows += compare(task, "average precision", table)
 
     path = report / "promoters.tsv"
     if config.has_promoters and path.is_file():
@@ -134,8 +132,7 @@ def summarize(config: Config, paths: RunPaths) -> pd.DataFrame:
                 for end in ENDS:
                     values = {n: of_model[f"{c}{end}"] for n, c in DIFFERENCES.items()}
                     table[f"difference{end}"] = table["predictor"].map(values)
-                note = f"{of_model['n']:,} test windows"
-                rows += compare(task, "AUROC", table, note)
+                rows += compare(task, "AUROC", table)
 
     path = report / "chromatin/groups.tsv"
     if config.has_chromatin and path.is_file():
@@ -153,7 +150,7 @@ def summarize(config: Config, paths: RunPaths) -> pd.DataFrame:
                 row |= {"compared_with": predictor_label(best), "best": medians[best]}
                 better, worse = groups[f"better_{best}"], groups[f"worse_{best}"]
                 row["verdict"] = f"better on {better:,}, worse on {worse:,} of {tracks}"
-            rows.append({**row, "note": tracks})
+            rows.append(row)
 
     path = report / "variants.tsv"
     if config.has_chromatin and path.is_file():
@@ -163,9 +160,7 @@ def summarize(config: Config, paths: RunPaths) -> pd.DataFrame:
             if compared.is_file():
                 variants = pd.concat([variants, read(compared)])
             variants = variants[variants["subset"] == "all"]
-            of_model = variants.iloc[0]
-            note = f"{of_model['variants']:,} variants"
-            rows += compare("effects of variants", "AUROC", variants, note)
+            rows += compare("effects of variants", "AUROC", variants)
 
     path = paths.pretraining_bits
     if config.has_pretraining and path.is_file():
@@ -178,21 +173,19 @@ def summarize(config: Config, paths: RunPaths) -> pd.DataFrame:
                 predictors = table["predictor"].str.removesuffix(ONE_AT_A_TIME)
                 table = table.assign(predictor=predictors)
                 task = f"held-out sequence{suffix}"
-                rows += compare(task, "bits per base", table, "")
+                rows += compare(task, "bits per base", table)
 
     columns = ["task", "metric", "model", "model_low", "model_high", "compared_with"]
     columns += ["best", "best_low", "best_high", "difference", "difference_low"]
-    columns += ["difference_high", "verdict", "note"]
+    columns += ["difference_high", "verdict"]
     summary = pd.DataFrame(rows, columns=columns)
-    for name in ("task", "compared_with", "verdict", "note"):
+    for name in ("task", "compared_with", "verdict"):
         # Control characters in names must not reach the terminal.
         summary[name] = summary[name].fillna("").map(printable)
     return summary
 
 
-def compare(
-    task: str, metric: str, table: pd.DataFrame, note: str
-) -> list[dict[str, Any]]:
+def compare(task: str, metric: str, table: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the row of the summary of a metric, and that of a control (shuffled labels), if there is one.
 
     `table` has a row per predictor, with its metric and the model's difference to it. Without another
@@ -207,7 +200,7 @@ def compare(
         if predictor not in estimates.index:
             continue
         estimate = estimates.loc[predictor]
-        row: dict[str, Any] = {"task": task, "metric": metric, "note": note}
+        row: dict[str, Any] = {"task": task, "metric": metric}
         row |= {f"model{end}": estimate[f"{name}{end}"] for end in ENDS}
         others = estimates.drop([MODEL, NETWORK, CONTROL], errors="ignore")
         others = others[others[name].notna()]
@@ -265,8 +258,8 @@ def run_page(config: Config, paths: RunPaths, rows: pd.DataFrame) -> str:
     if config.has_chromatin:
         figure_names.append("variants")
         table_paths.append(paths.report / "chromatin/groups.tsv")
-        for name in ("variants", "compared_variants"):
-            table_paths.append(paths.report / f"{name}.tsv")
+        table_paths.append(paths.report / "variants.tsv")
+        table_paths.append(paths.report / "compared_variants.tsv")
     if config.has_pretraining:
         figure_names += ["bits_per_base", "loss"]
         table_paths.append(paths.pretraining_bits)
@@ -285,23 +278,6 @@ def run_page(config: Config, paths: RunPaths, rows: pd.DataFrame) -> str:
     tables = {
         path.stem: read_page_table(path) for path in table_paths if path.is_file()
     }
-
-    steps = []
-    for path in sorted(paths.benchmark("any").parent.glob("*.tsv")):
-        with reading(
-            path, "not a benchmark file of Snakemake", LookupError, ValueError
-        ):
-            table = pd.read_csv(path, sep="\t", na_values=["-"])[-1:]
-            steps.append(table[["s", "cpu_time", "max_rss"]].assign(step=path.stem))
-    if steps:
-        times = pd.concat(steps).sort_values("s", ascending=False, kind="stable")
-        times = times.set_index("step").reset_index()
-        headings = {
-            "s": "seconds",
-            "cpu_time": "CPU seconds",
-            "max_rss": "peak memory, MB",
-        }
-        tables["steps"] = page_table(times.rename(columns=headings))
 
     tracks_page = paths.report / "chromatin/report.html"
     values = config.model_dump(mode="json", exclude={"results", "data_dir"})
@@ -406,17 +382,9 @@ def _about(
     for purpose, names in held_out.items():
         sentences.append(f"Held out for {purpose}: {names}.")
     if start is not None:
+        sentences.append(f"Fine-tuning started from the weights of {Path(start).name}.")
         path = paths.pretrained / "provenance.json"
-        provenance = read_object(path) if path.is_file() else {}
-        checksums = provenance.get("files") or {}
-        checksum = checksums.get("model.safetensors", "not recorded")
-        name = Path(start).name
-        if imported := provenance.get("imported_from"):
-            name = f"the HuggingFace checkpoint {imported}"
-        sentences.append(
-            f"Fine-tuning started from the weights of {name} (SHA-256 {checksum})."
-        )
-        contigs = provenance.get("contigs")
+        contigs = read_object(path).get("contigs") if path.is_file() else None
         sentences.append(
             f"That model was pretrained on {', '.join(map(str, contigs))}."
             if contigs

@@ -61,14 +61,12 @@ class LabeledPredictions(NamedTuple):
     scores: dict[str, NDArray[np.float32]]  # predictor → (N, T)
 
 
-def sequence_report(
-    predictions: Path, kind: str, output: Path, facts: dict[str, str] | None = None
-) -> pd.DataFrame:
+def sequence_report(predictions: Path, kind: str, output: Path) -> pd.DataFrame:
     """Compare a model of labeled sequences with its baselines and controls on the test sequences.
 
     `predictions` (Parquet) has the columns `name`, `split` and `group`, and PREDICTOR/OUTPUT for each predictor
     and `label`; labels are of the `kind` binary, multiclass, multilabel or regression. Writes `metrics.tsv`
-    (returned), `report.md` with `facts` (name → value) and the main metrics, and `figure.svg` (not of several
+    (returned), `report.md` with the main metrics, and `figure.svg` (not of several
     labels) to the directory `output`, and `confusion.tsv` for several classes.
     """
     from sklearn.metrics import (
@@ -136,8 +134,7 @@ def sequence_report(
     main = main[~main["model"].duplicated()]
     sentences = conclusions(data, kind, main.set_index("model"))
     cells = readable(main.drop(columns="output"), "{:.3f}".format)
-    about = [f"* {name}: {value}" for name, value in (facts or {}).items()]
-    text = "\n\n".join([*sentences, "\n".join(about), markdown(cells)])
+    text = "\n\n".join([*sentences, markdown(cells)])
     title = "# Model of labeled sequences: results on test sequences"
     (output / "report.md").write_text(f"{title}\n\n{text}\n", encoding="utf-8")
     return table
@@ -145,33 +142,8 @@ def sequence_report(
 
 def report_model(directory: Path) -> pd.DataFrame:
     """Write the report (`sequence_report`) of the model directory of finetune-sequences into it."""
-    names = ("config.json", "provenance.json", "metrics.json")
-    description, origin, metrics = (read_object(directory / name) for name in names)
-    settings, training = description["settings"], metrics["training"]
-    started, length = origin["pretrained_sha256"], settings.get("length")
-    counts = {
-        "training": training["examples"],
-        "validation": metrics["valid"]["sequences"],
-        "test": metrics["test"]["sequences"],
-    }
-    facts = {
-        "data": ", ".join(origin["data"]),
-        "labels": f"{settings['kind']}: {shortened(', '.join(settings['outputs']), 200)}",
-        "sequences": ", ".join(f"{count:,} {name}" for name, count in counts.items()),
-        "length": "different" if length is None else f"{length:,} bp",
-        "strands": "both" if settings.get("both_strands") else "as given",
-        "initial weights": f"pretrained ({started[:12]})" if started else "random",
-        "training": f"{training['steps']:,} steps, {training['parameters']:,} parameters",
-    }
-    cut = metrics["truncated"].values()
-    if any(cut):
-        pairs = zip(cut, counts.items(), strict=True)
-        texts = [f"{n:,} of {count:,} {name}" for n, (name, count) in pairs]
-        tokens = description["encoder"]["max_length"] - 2
-        facts["truncated"] = (
-            f"{', '.join(texts)}: the network reads their central {tokens:,} tokens"
-        )
-    return sequence_report(directory / PREDICTIONS, settings["kind"], directory, facts)
+    settings = read_object(directory / "config.json")["settings"]
+    return sequence_report(directory / PREDICTIONS, settings["kind"], directory)
 
 
 def metrics_table(data: LabeledPredictions, kind: str) -> pd.DataFrame:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -70,9 +70,9 @@ def evaluate_tracks(
     predictors = [predictions, *compare.values()]
 
     def evaluate_slice(bounds: tuple[int, int]) -> tuple[list[Any], Any]:
-        read = read_slice(predictors, labels, *bounds, names)
-        tracks = zip(*read.scores, read.labels, strict=True)
-        return [_evaluate(scores, y, blocks) for *scores, y in tracks], read.infinite
+        scores, coded, infinite = read_slice(predictors, labels, *bounds, names)
+        tracks = zip(*scores, coded, strict=True)
+        return [_evaluate(columns, y, blocks) for *columns, y in tracks], infinite
 
     bounds = slice_bounds(predictors, labels, threads)
     with ThreadPoolExecutor(threads) as pool:
@@ -128,16 +128,6 @@ def _evaluate(
     return row, curve_points(first).astype(np.float32)
 
 
-class TrackSlice(NamedTuple):
-    """C tracks of N rows, with scores of every predictor."""
-
-    scores: list[
-        NDArray[Any]
-    ]  # per predictor, (C, N); may be NaN where the label is `UNMEASURED`
-    labels: NDArray[np.int8]  # (C, N): 0, 1 or `UNMEASURED`
-    infinite: list[NDArray[np.int64]]  # per predictor, (C,): number of infinite scores
-
-
 def slice_bounds(
     predictors: list[TrackArray], labels: TrackArray, threads: int
 ) -> list[tuple[int, int]]:
@@ -165,8 +155,11 @@ def read_slice(
     first: int,
     last: int,
     names: tuple[str, ...],
-) -> TrackSlice:
-    """Read and check tracks `first` to `last` - 1; `names` are the names of all tracks.
+) -> tuple[list[NDArray[Any]], NDArray[np.int8], list[NDArray[np.int64]]]:
+    """Read and check tracks `first` to `last` - 1, C in number; `names` are the names of all tracks.
+
+    Returns the scores (C, N) of each predictor, which may be NaN where a label is `UNMEASURED`, the labels
+    (C, N), which are 0, 1 or `UNMEASURED`, and the number of infinite scores (C,) of each predictor.
 
     `DataError`: a prediction is NaN where the label was measured, or a label is not 0, 1, -1 or NaN.
     """
@@ -196,7 +189,7 @@ def read_slice(
             counts = np.isinf(values).sum(axis=1)
         scores.append(values)
         infinite.append(counts)
-    return TrackSlice(scores, coded, infinite)
+    return scores, coded, infinite
 
 
 def check_names(
@@ -214,75 +207,33 @@ def check_names(
             )
 
 
-def tracks_columns(others: Sequence[str]) -> list[str]:
-    """Return the columns of `tracks.tsv`; `others` are the compared predictors, possibly with `PUBLISHED`."""
-    columns = [
-        "track",
-        "group",
-        "positives",
-        "negatives",
-        "auroc",
-        "auroc_low",
-        "auroc_high",
-    ]
-    columns += ["auprc", "note", "prevalence"]
-    for name in others:
-        delta = f"delta_{name}"
-        if name == PUBLISHED:
-            columns += [other_auroc(name), delta]
-        else:
-            columns += [f"auroc_{name}", f"auprc_{name}", delta]
-            columns += [f"{delta}_low", f"{delta}_high", f"p_{name}"]
-    return columns
-
-
-def groups_columns(others: Sequence[str]) -> list[str]:
-    """Return the columns of `groups.tsv`; `others` as in `tracks_columns`."""
-    columns = [
-        "group",
-        "tracks",
-        "median_auroc",
-        "mean_auroc",
-        "median_auprc",
-        "mean_auprc",
-    ]
-    columns.append("n_excluded")
-    for name in others:
-        columns += [f"median_auroc_{name}", f"median_delta_{name}"]
-        if name != PUBLISHED:
-            columns += [f"better_{name}", f"worse_{name}"]
-    return columns
-
-
 def tracks_table(
-    tracks: Sequence[Track],
-    evaluated: pd.DataFrame,
-    compare: Sequence[str] = (),
-    published: Sequence[float] | None = None,
-    min_positives: int = 1,
+    tracks: Sequence[Track], evaluated: pd.DataFrame, min_positives: int = 1
 ) -> pd.DataFrame:
-    """Return the table of `evaluate_tracks` with the columns of `tracks_columns`, and a column `counted`.
+    """Return the table of `evaluate_tracks` with names, groups and prevalences, and a column `counted`.
 
     `counted` is true for tracks included in the metrics of their group: those with both classes and at least
-    `min_positives` positives. `delta_published` is the AUROC minus the published one.
+    `min_positives` positives. If any track has a published AUROC, `published_auroc` has it, and
+    `delta_published` is the AUROC minus it.
     """
     table = evaluated.copy()
-    table["track"] = [track.name for track in tracks]
-    table["group"] = [track.group for track in tracks]
+    table.insert(0, "track", [track.name for track in tracks])
+    table.insert(1, "group", [track.group for track in tracks])
     measured = table["positives"] + table["negatives"]
-    table["prevalence"] = table["positives"] / measured.where(measured > 0)
+    prevalence = table["positives"] / measured.where(measured > 0)
+    after_note = list(table).index("note") + 1
+    table.insert(after_note, "prevalence", prevalence)
+    if any(track.published_auroc is not None for track in tracks):
+        published = pd.Series([track.published_auroc for track in tracks], dtype=float)
+        table.insert(after_note + 1, "published_auroc", published)
+        difference = table["auroc"] - published
+        table.insert(after_note + 2, "delta_published", difference)
     few = table["auroc"].notna() & (table["positives"] < min_positives)
     reason = f"fewer than {min_positives} positives: not in the group's metrics"
-    for row in table.index[few]:
-        note = table.loc[row, "note"]
-        table.loc[row, "note"] = f"{note}; {reason}" if note else reason
+    notes = (table.loc[few, "note"] + "; " + reason).str.removeprefix("; ")
+    table.loc[few, "note"] = notes
     table["counted"] = table["auroc"].notna() & ~few
-    others = [*compare]
-    if published is not None:
-        others = [PUBLISHED, *compare]
-        table["published_auroc"] = published
-        table["delta_published"] = table["auroc"] - table["published_auroc"]
-    return table[[*tracks_columns(others), "counted"]]
+    return table
 
 
 def groups_table(table: pd.DataFrame, others: Sequence[str] = ()) -> pd.DataFrame:
@@ -297,17 +248,25 @@ def groups_table(table: pd.DataFrame, others: Sequence[str] = ()) -> pd.DataFram
     rows = []
     for group, part in groups.items():
         counted = part[part["counted"]]
-        auroc, auprc = counted["auroc"], counted["auprc"]
-        row = [group, len(counted), auroc.median(), auroc.mean()]
-        row += [auprc.median(), auprc.mean(), len(part) - len(counted)]
+        row: dict[str, Any] = {
+            "group": group,
+            "tracks": len(counted),
+            "median_auroc": counted["auroc"].median(),
+            "mean_auroc": counted["auroc"].mean(),
+            "median_auprc": counted["auprc"].median(),
+            "mean_auprc": counted["auprc"].mean(),
+            "n_excluded": len(part) - len(counted),
+        }
         for name in others:
-            leads = counted[f"delta_{name}"]
-            row += [counted[other_auroc(name)].median(), leads.median()]
+            differences = counted[f"delta_{name}"]
+            row[f"median_auroc_{name}"] = counted[other_auroc(name)].median()
+            row[f"median_delta_{name}"] = differences.median()
             if name != PUBLISHED:
-                significant = leads[discoveries(counted[f"p_{name}"])]
-                row += [int((significant > 0).sum()), int((significant < 0).sum())]
+                significant = differences[discoveries(counted[f"p_{name}"])]
+                row[f"better_{name}"] = int((significant > 0).sum())
+                row[f"worse_{name}"] = int((significant < 0).sum())
         rows.append(row)
-    return pd.DataFrame(rows, columns=groups_columns(others))
+    return pd.DataFrame(rows)
 
 
 def other_auroc(name: str) -> str:

@@ -11,7 +11,6 @@ import pandas as pd
 
 from bigbird_dna.calibration.maps import read_calibration
 from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError, UsageError
@@ -37,7 +36,6 @@ from bigbird_dna.reporting.track_evaluation import (
     evaluate_tracks,
     groups_table,
     other_auroc,
-    tracks_columns,
     tracks_table,
 )
 
@@ -126,19 +124,17 @@ def auc_report(
         )
     known = _tracks(tracks, [truth, first, *others.values()])
     names = tuple(track.name for track in known)
-    figures: list[float] | None = None
-    if any(track.published_auroc is not None for track in known):
-        columns = [track.published_auroc for track in known]
-        figures = [math.nan if value is None else value for value in columns]
     blocks = read_blocks(None if bins is None else Path(bins), truth)
 
     evaluated, curves = evaluate_tracks(first, truth, others, names, threads, blocks)
-    table = tracks_table(known, evaluated, tuple(compare), figures, min_positives)
-    predictors = [*compare] if figures is None else [PUBLISHED, *compare]
+    table = tracks_table(known, evaluated, min_positives)
+    predictors = [*compare]
+    if "published_auroc" in table:
+        predictors.insert(0, PUBLISHED)
     groups = groups_table(table, predictors)
     with atomic_directory(output) as directory:
         path = directory / "tracks.tsv"
-        write_tsv(path, table[tracks_columns(predictors)], DIGITS)
+        write_tsv(path, table.drop(columns="counted"), DIGITS)
         write_tsv(directory / "groups.tsv", groups, DIGITS)
         calibrated = None
         if maps is not None:
@@ -147,9 +143,7 @@ def auc_report(
             )
             path = directory / "track_calibration.tsv"
             write_tsv(path, calibrated, DIGITS)
-        arrays = {"predictions": first, "labels": truth, **others}
         page = track_page(
-            known,
             table,
             groups,
             curves,
@@ -157,7 +151,6 @@ def auc_report(
             calibrated,
             rows=truth.rows,
             blocks=0 if blocks is None else len(np.unique(blocks)),
-            sources=_sources(arrays, tables),
             command=command,
         )
         (directory / "report.html").write_text(page, encoding="utf-8")
@@ -165,7 +158,6 @@ def auc_report(
 
 
 def track_page(
-    tracks: Sequence[Track],
     table: pd.DataFrame,
     groups: pd.DataFrame,
     curves: Sequence[Curve | None],
@@ -323,16 +315,8 @@ def track_page(
         name: figure_html(style_figure(figure, widths.get(name, 1)), name)
         for name, figure in figures.items()
     }
-    columns = [name for name in tracks_columns(predictors) if "auprc_" not in name]
-    listed = table[columns].drop(
-        columns=[f"p_{name}" for name in names], errors="ignore"
-    )
-    facts = ("cell", "target", "treatment", "description")
-    for fact in reversed(facts):
-        cells = [getattr(track, fact) for track in tracks]
-        shown = zip(cells, tracks, strict=True)
-        if any(cell and cell not in track.name for cell, track in shown):
-            listed.insert(2, fact, cells)
+    hidden = [f"p_{name}" for name in names] + [f"auprc_{name}" for name in names]
+    listed = table.drop(columns=["counted", *hidden], errors="ignore")
     excluded = table[~table["counted"]].groupby("note", sort=False)["track"].agg(list)
     return render_page(
         "track_page.html",
@@ -403,23 +387,3 @@ def _tracks(
             tracks_of_table = [track.name for track in known]
             check_names(array.path, array.names, "the track table", tracks_of_table)
     return known
-
-
-def _sources(
-    arrays: Mapping[str, TrackArray], tables: Sequence[Path]
-) -> list[dict[str, Any]]:
-    """Return role, name, size and checksum of the input files; an array in memory has no checksum."""
-    sources = []
-    for role, array in arrays.items():
-        name, sha256 = array.path, ""
-        path = Path(name.partition("::")[0])
-        if path.is_file():
-            size, sha256 = path.stat().st_size, checksum(path)
-        else:
-            name = f"in memory, {array.dtype} {array.values.shape}"
-            size = array.values.nbytes
-        sources.append({"role": role, "name": name, "size": size, "sha256": sha256})
-    for path in tables:
-        row = {"role": "table", "name": str(path), "size": path.stat().st_size}
-        sources.append({**row, "sha256": checksum(path)})
-    return sources

@@ -11,7 +11,6 @@ import pandas as pd
 from bigbird_dna.console import log
 from bigbird_dna.data.predictions import MODELS
 from bigbird_dna.disk.atomic import reading
-from bigbird_dna.disk.tables import number
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.pages import write_figure
 
@@ -27,41 +26,31 @@ def read_training_log(path: Path) -> pd.DataFrame:
     """Read a training log: `loss`, `seconds` and `evaluation.METRIC` by step, ascending; NaN if not logged.
 
     If a step was logged twice, the last value is used. The last line of a running or killed job may be
-    truncated; it is ignored with a message. Any other invalid line raises a `DataError` that names it.
+    truncated; it is ignored with a message. `DataError` names another line that is not JSON.
     """
     with reading(path, "not readable", UnicodeDecodeError):
         lines = Path(path).read_text(encoding="utf-8").splitlines(keepends=True)
     records = []
-    for line_number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        where = f"{path}: line {line_number}"
         try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            if line_number == len(lines) and not line.endswith("\n"):
-                log(f"{where} is truncated and ignored")
+            records.append(json.loads(line))
+        except ValueError:
+            if number == len(lines) and not line.endswith("\n"):
+                log(f"{path}: line {number} is truncated and ignored")
                 continue
-            raise DataError(f"{where}: not JSON: {line.strip()[:60]!r}") from None
-        values: dict[str, float | None] = {"step": number(record, "step", where)}
-        for key in ("loss", "seconds"):
-            if key in record:
-                values[key] = number(record, key, where)
-        metrics = record.get("evaluation", {})
-        if not isinstance(metrics, dict):
-            raise DataError(
-                f"{where}: 'evaluation' must be an object, found {metrics!r:.60}"
-            )
-        for name, value in metrics.items():
-            if value is not None:  # undefined
-                value = number(metrics, name, where)
-            values[f"evaluation.{name}"] = value
-        records.append(values)
-    table = pd.DataFrame(records)
-    if not any(name not in ("step", "seconds") for name in table):
-        raise DataError(f"{path}: contains no training step")
-    table = table.astype(float).astype({"step": int})
-    return table.groupby("step").last()
+            raise DataError(f"{path}: line {number}: not JSON: {line[:60]!r}") from None
+    with reading(
+        path, "not a training log", LookupError, TypeError, ValueError, AttributeError
+    ):
+        table = pd.json_normalize(records)
+        columns = table.columns[table.columns.str.startswith("evaluation.")]
+        metrics = table.columns.intersection(["loss", "seconds"]).union(columns)
+        if metrics.difference(["seconds"]).empty:
+            raise ValueError("contains no training step")
+        table = table.set_index(table["step"].astype(int))[metrics].astype(float)
+    return table.groupby(level=0).last()
 
 
 def loss_figure(runs: Mapping[str, pd.DataFrame], path: Path) -> None:

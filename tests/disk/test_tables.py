@@ -11,7 +11,7 @@ import pytest
 from bigbird_dna.disk.atomic import read_json, write_json
 from bigbird_dna.disk.tables import open_lines, read_table, write_tsv
 from bigbird_dna.errors import DataError
-from bigbird_dna.reporting.result import ResultTable, write_result
+from bigbird_dna.reporting.result import write_result
 from tests.golden.messages import fails
 
 COLUMNS = [
@@ -68,15 +68,13 @@ def test_lines_of_a_table(tmp_path):
 
 
 def test_a_result_in_all_its_forms(tmp_path):
-    result = ResultTable(
-        "Results", FRAME, ["Of the test windows.", "Published by others."]
-    )
-    write_result(tmp_path, "r", result)
+    notes = ["Of the test windows.", "Published by others."]
+    write_result(tmp_path, "r", "Results", FRAME, notes)
     assert read_table(tmp_path / "r.tsv", ["n"])["n"].tolist() == [3, 4]
     content = json.loads((tmp_path / "r.json").read_text())
-    assert content["note"] == result.note and content["rows"][1]["auroc"] is None
+    assert content["note"] == " ".join(notes) and content["rows"][1]["auroc"] is None
     lines = (tmp_path / "r.md").read_text().splitlines()
-    assert lines[0] == "# Results" and lines[-1] == f"† {result.note}"
+    assert lines[0] == "# Results" and lines[-1] == f"† {content['note']}"
     assert lines[4] == "| a | 3 | 0.500 [0.250, 0.750] | 0.125 |  |"
     assert lines[5] == "| NA | 4 |  | 1.000 | 0.900 † |"
 

@@ -165,10 +165,6 @@ def test_sequences_longer_than_the_network_reads(
     )
     assert {*scores["note"]} == {"truncated"}
     assert "240 scored by their central tokens" in scored.err
-    assert (
-        "72 of 72 test: the network reads their central 46 tokens"
-        in (model / "report.md").read_text()
-    )
 
 
 def test_promoters(tiny_config: Path, tmp_path: Path) -> None:

@@ -18,16 +18,9 @@ from tests.golden.messages import fails
 from tests.toys import random_dna
 
 COUNT, LENGTH, LABELS = 400, 120, 60
-KINDS = {
-    "binary": "of the other class",
-    "multiclass": "of another class",
-    "multilabel": "with other labels",
-    "regression": "with another value",
-}
-"""Kind → how copies with other labels are called."""
+KINDS = ("binary", "multiclass", "multilabel", "regression")
 COPIES, ALIKE = "copies of another sequence", "sequences similar to another one"
 MOVED = ", in another split"
-KMERS = "4-mer frequencies alone"
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -94,7 +87,8 @@ def test_nothing_is_found_in_a_clean_set(kind: str, seed: int, tmp_path: Path) -
     conclusions, table = audited(clean(kind, seed), tmp_path)
     assert len(conclusions) == 1 and table["finding"].isna().all()
     assert table.loc[[COPIES, ALIKE], "sequences"].sum() == 0
-    chance = table["value"].dropna()
+    features = written(tmp_path, "features").set_index("label")
+    chance = features.filter(regex="(content|bases|kmers)$").mean()
     assert len(chance) == 4
     assert (
         (chance.abs() < 0.4).all()
@@ -111,21 +105,18 @@ def more_gc(text: str) -> str:
     ("kind", "check", "change"),
     [
         ("binary", "length alone", lambda text: text[:-3]),
-        ("binary", "N alone", lambda text: text[:50] + "N" + text[51:]),
+        ("binary", "n alone", lambda text: text[:50] + "N" + text[51:]),
         (
             "multiclass",
-            "lower-case letters alone",
+            "lower_case alone",
             lambda text: text[:40] + text[40:50].lower() + text[50:],
         ),
-        *((kind, "GC content alone", more_gc) for kind in KINDS),
+        *((kind, "gc_content alone", more_gc) for kind in KINDS),
         *(
-            (kind, f"the first {END} bases alone", lambda text: "GATC" + text[4:])
+            (kind, "first_bases alone", lambda text: "GATC" + text[4:])
             for kind in KINDS
         ),
-        *(
-            (kind, f"the last {END} bases alone", lambda text: text[:-3] + "TAT")
-            for kind in KINDS
-        ),
+        *((kind, "last_bases alone", lambda text: text[:-3] + "TAT") for kind in KINDS),
     ],
 )
 def test_a_planted_shortcut_is_found(
@@ -134,20 +125,8 @@ def test_a_planted_shortcut_is_found(
     original = clean(kind, 1)
     conclusions, table = audited(changed(original, change), tmp_path)
     assert table["finding"].dropna().index.tolist() == [check]
-    assert (
-        f"{table.loc[check, 'value']:.3f}" in conclusions[0] and len(conclusions) == 1
-    )
-    column = (
-        check.removesuffix(" alone")
-        .removeprefix("the ")
-        .replace(f" {END}", "")
-        .replace(" ", "_")
-    )
-    column = {
-        "lower-case_letters": "lower_case",
-        "GC_content": "gc_content",
-        "N": "n",
-    }.get(column, column)
+    assert len(conclusions) == 1
+    column = check.removesuffix(" alone")
     by_label = written(tmp_path, "features").set_index("label")
     best = by_label[column].idxmax()
     assert by_label.loc[best, f"{column}_low"] > (0.3 if kind == "regression" else 0.6)
@@ -156,6 +135,7 @@ def test_a_planted_shortcut_is_found(
     ):  # the label of the marked sequences, which the conclusion names
         assert best == ("other" if kind == "multiclass" else f"label_{LABELS // 2}")
         assert repr(best) in conclusions[0]
+    assert f"{by_label.loc[best, column]:.3f}" in conclusions[0]
 
 
 def relabeled(table: pd.DataFrame) -> pd.DataFrame:
@@ -198,7 +178,7 @@ def test_all_planted_copies_are_found_and_listed(kind: str, tmp_path: Path) -> N
     counts = found["sequences"]
     assert counts[COPIES] == 90
     assert counts[ALIKE] == 120
-    assert counts[f"{COPIES}, {KINDS[kind]}"] == 30
+    assert counts[f"{COPIES}, with other labels"] == 30
     both = pd.concat([table.iloc[chosen[kinds == 1]], more[kinds == 1]])
     assert counts[f"{COPIES}{MOVED}"] == (both["split"] != "train").sum()
     assert len(conclusions) == 3
@@ -234,8 +214,8 @@ def test_labels_are_counted_in_each_split_and_missing_ones_found(
         own.to_csv(tmp_path / f"{split}.csv", index=False)
     files = [tmp_path / f"{split}.csv" for split in ("train", "test")]
     assert audit_dataset(files, tmp_path / "separate") == conclusions
-    names = {"binary": "positive", "multiclass": "other", "regression": "label"}
-    name = names.get(kind, f"label_{LABELS // 2}")
+    names = {"multilabel": f"label_{LABELS // 2}", "multiclass": "other"}
+    name = names.get(kind, "label")
     assert f"{name!r}" in conclusions[0]
     counts = written(tmp_path, "labels").set_index(["label", "split"]).loc[name]
     assert counts["sequences"].to_dict() == {
@@ -245,9 +225,6 @@ def test_labels_are_counted_in_each_split_and_missing_ones_found(
     if kind == "regression":
         train = table.loc[table["split"] == "train", "label"]
         assert counts.loc["train", "mean"] == pytest.approx(train.mean(), rel=1e-5)
-        assert counts.loc["train", "upper_quartile"] == pytest.approx(
-            train.quantile(0.75), rel=1e-5
-        )
         assert counts.loc["test", "deviation"] == 0
     else:
         assert counts["positives"].tolist() == [
@@ -268,11 +245,8 @@ def test_labels_that_cannot_be_predicted_and_missing_splits_are_found(
     assert found["finding"].dropna().index.tolist() == ["sequences", "sequences, test"]
     assert "'label_1'" in conclusions[0] and "'label_50'" not in conclusions[0]
     by_label = written(tmp_path, "features").set_index("label")
-    assert by_label["gc_content"].isna().to_dict() == {
-        "label_50": False,
-        "label_59": False,
-        "label_1": True,
-    }
+    assert {*by_label.index} == {"label_50", "label_59"}
+    assert by_label["gc_content"].notna().all()
     table = clean("regression", 4).assign(other=2.5)
     table.to_csv(tmp_path / "y.csv", index=False)
     audit_dataset(
@@ -292,7 +266,8 @@ def test_sequences_of_a_single_group_predict_nothing(kind: str, tmp_path: Path) 
     windows = [text[2 * row : 2 * row + LENGTH] for row in range(COUNT)]
     conclusions, table = audited(clean(kind, 5).assign(sequence=windows), tmp_path)
     assert table.loc[ALIKE, "sequences"] == COUNT and table["finding"].isna().all()
-    assert table["low"].isna().all() and len(conclusions) == 1
+    features = written(tmp_path, "features")
+    assert features.filter(regex="_low").isna().all(axis=None) and len(conclusions) == 1
 
 
 @pytest.mark.parametrize("kind", ["multilabel", "regression"])
@@ -326,7 +301,7 @@ def test_missing_labels_are_reported_and_change_no_other_check(
     assert checks.loc["sequences without a label", "sequences"] == rows
     assert checks.loc["sequences with a missing label", "sequences"] == single
     assert conclusions[:2] == [
-        f"{rows} sequences have no label: left out.",
+        f"{rows} without a label: left out.",
         f"{single} of {2 * (300 - rows)} labels are missing: ignored.",
     ]
     (shortcut,) = [one for one in conclusions if "from length alone" in one]
@@ -377,7 +352,7 @@ def test_fasta_files_and_mistakes(tmp_path: Path, run: Run) -> None:
     outcome = run("audit-dataset", *words, "-o", tmp_path / "audit")
     assert outcome.code == 0
     found = written(tmp_path, "audit").set_index("check")
-    checks = ["lower-case letters alone"]
+    checks = ["lower_case alone"]
     assert (
         found["finding"].dropna().index.tolist()
         == checks
@@ -392,8 +367,8 @@ def test_fasta_files_and_mistakes(tmp_path: Path, run: Run) -> None:
     with fails(UsageError):
         audit_dataset([tmp_path / "p.fa", tmp_path / "n.fa"], tmp_path / "none")
     tiny = pd.DataFrame({"sequence": ["A", "CG", "T"] * 8, "label": [1, 0] * 12})
-    _, found = audited(tiny, tmp_path)
-    assert np.isnan(found.loc[KMERS, "value"])
+    audited(tiny, tmp_path)
+    assert np.isnan(written(tmp_path, "features")["kmers"][0])
     fasta(tmp_path / "few.fa", a="ACGT")
     with fails(DataError):
         audit_dataset(

@@ -28,7 +28,6 @@ from bigbird_dna.genome.sequence import Locus
 from bigbird_dna.reporting import promoters, training
 from bigbird_dna.reporting.pages import read_figure
 from bigbird_dna.reporting.result import (
-    add_legend,
     interval,
     panels,
     save_figure,
@@ -291,11 +290,10 @@ def test_scores_of_a_bed_file_are_its_probabilities(tmp_path):
 FAULTS = {
     read_training_log: [
         ('{"step": 1, "loss"\n{"step": 2, "loss": 1}\n', "line 1"),
-        ('{"loss": 1}\n', "line 1: 'step'"),
-        ('{"step": 1, "loss": "x"}\n', "line 1: 'loss'"),
-        ('{"step": 1, "evaluation": 3}\n', "line 1: 'evaluation'"),
-        ('{"step": 1, "evaluation": {"auroc": "high"}}\n', "line 1: 'auroc'"),
-        ("[1]\n", "line 1: 'step'"),
+        ('{"loss": 1}\n', "file"),
+        ('{"step": 1, "loss": "x"}\n', "file"),
+        ('{"step": 1, "evaluation": {"auroc": "high"}}\n', "file"),
+        ("[1]\n", "file"),
         ("", "file"),
         ('{"step": 1}\n', "file"),
         (None, "file"),
@@ -380,7 +378,7 @@ def test_names_are_drawn_as_they_are(tmp_path: Path) -> None:
             left.set(title=texts[1], xlabel=texts[2], ylabel=texts[3])
             left.set_yticks([1, 3], [texts[4], texts[1]])
             left.annotate(texts[4], (1, 2))
-            add_legend(left)
+            left.legend()
             labels = [text.get_text() for text in left.get_legend().get_texts()]
             assert labels == [texts[0], texts[3]]
             right.set(xscale="log", yscale="log", xlim=(1, 1000), ylim=(0.1, 0.3))

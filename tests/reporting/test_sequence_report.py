@@ -81,8 +81,7 @@ def simulated(
 
 def reported(frame: pd.DataFrame, kind: str, home: Path) -> tuple[pd.DataFrame, str]:
     frame.to_parquet(home / "predictions.parquet")
-    facts = {"data": "x.csv"}
-    table = sequence_report(home / "predictions.parquet", kind, home, facts)
+    table = sequence_report(home / "predictions.parquet", kind, home)
     return table, (home / "report.md").read_text()
 
 
@@ -237,7 +236,7 @@ def test_files_of_each_kind(kind: str, tmp_path: Path) -> None:
     assert table["n"].eq(len(columns(frame, "label"))).all() and not table["note"].any()
     for name, width in interval_widths(table).items():
         assert (width[table[name].notna()] > 0).all()
-    assert "* data: x.csv" in text and all(name in text for name in NOISE)
+    assert all(name in text for name in NOISE)
 
 
 def test_means_over_outputs_are_those_of_scikit_learn(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Tables and page of a track report: figures against scikit-learn, and what the page must hold."""
 
-import hashlib
 import html
 import json
 import re
@@ -160,12 +159,11 @@ def test_page_needs_no_network_and_names_are_escaped(made):
     policy = next(a["content"] for t, a in reader.tags if "http-equiv" in a)
     assert policy.startswith("default-src 'none'") and "http" not in policy
     assert "<script>alert" not in made.page and "</table>&" not in made.page
-    assert "l&lt;img src=x&gt;.npy" in made.page, "the name of a file"
     assert ("p", f"left out {EVIL}") in reader.texts
     assert "bigbird-dna auc-report &lt;x&gt;" in made.page
 
 
-def test_page_has_a_table_without_script(made, tmp_path):
+def test_page_has_a_table_without_script(made):
     body = made.page.split('<div id="tracks">')[1].split("</table>")[0]
     rows = body.split("<tr>")[1:]
     assert len(rows) == 9
@@ -174,8 +172,6 @@ def test_page_has_a_table_without_script(made, tmp_path):
         assert row.track in text and row.group in text
         if row.auroc == row.auroc:
             assert f"{row.auroc:.4f}" in text and f"{row.auprc:.4f}" in text
-    np.save(tmp_path / "p.npy", made.predictions)
-    assert hashlib.sha256((tmp_path / "p.npy").read_bytes()).hexdigest() in made.page
 
 
 def test_the_first_lines_have_one_rule_and_no_median_difference(made):
@@ -403,7 +399,7 @@ def test_the_command(run, paths, tmp_path):
     )
     assert table["published_auroc"].notna().sum() == 8
     page = (out / "report.html").read_text()
-    assert str(tracks) in page
+    assert f"--tracks {tracks}" in page
     # A report takes the place of an earlier one.
     assert run(*words).code == 0
     assert len(pd.read_csv(out / "groups.tsv", sep="\t")) == 1

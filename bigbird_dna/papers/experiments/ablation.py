@@ -27,7 +27,7 @@ from bigbird_dna.papers.experiments.shared import (
 )
 from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.pretraining.task import PretrainingTask
-from bigbird_dna.reporting.result import ResultTable, write_result
+from bigbird_dna.reporting.result import write_result
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.task import train
@@ -126,8 +126,7 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
     ]
     title = "Attention mechanisms on the same DNA"
     with into_directory(output) as directory:
-        result = ResultTable(title, table[COLUMNS], notes)
-        write_result(directory, "ablation", result)
+        write_result(directory, "ablation", title, table[COLUMNS], notes)
     return [f"ablation: {len(table):,} mechanisms"]
 
 

@@ -33,7 +33,7 @@ from bigbird_dna.papers.experiments.long_range_sequences import (
     write_pathfinder,
 )
 from bigbird_dna.papers.experiments.shared import Trainings
-from bigbird_dna.reporting.result import ResultTable, result_page
+from bigbird_dna.reporting.result import result_page
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.draws import Epochs
 from bigbird_dna.training.loop import Batch
@@ -87,9 +87,10 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
     if not trainings.complete():
         return []
     table = accuracy_table(results)
-    result = ResultTable("Long-Range Arena", table)
     page = result_page(
-        result, lambda value: f"{value:.{0 if value.is_integer() else 3}f}"
+        "Long-Range Arena",
+        table,
+        show=lambda value: f"{value:.{0 if value.is_integer() else 3}f}",
     )
     with into_directory(output) as directory:
         write_tsv(directory / "long_range.tsv", table)

@@ -4,7 +4,6 @@ baselines, on held-out sequence."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from bigbird_dna.papers.experiments.shared import (
 )
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining
 from bigbird_dna.pretraining.task import PretrainingTask
-from bigbird_dna.reporting.result import ResultTable, result_page, write_result
+from bigbird_dna.reporting.result import result_page, write_result
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.task import train
 
@@ -68,11 +67,10 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
         f"Intervals are 95 %, over blocks of {BLOCK_BASES // 1000} kb of sequence.",
     ]
     title = "Table 5: bits per base of held-out sequence"
-    result = ResultTable(title, table, notes)
     ends = {"low": "bits_per_base_low", "high": "bits_per_base_high"}
-    text = result_page(replace(result, frame=table.rename(columns=ends)))
+    text = result_page(title, table.rename(columns=ends), notes)
     with into_directory(output) as directory:
-        write_result(directory, "table5", result, page=lambda _: text)
+        write_result(directory, "table5", title, table, notes, text)
     return [f"table5: {len(table):,} rows"]
 
 

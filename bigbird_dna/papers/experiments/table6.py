@@ -31,7 +31,7 @@ from bigbird_dna.papers.experiments.shared import (
     compare_seeds,
     window_aurocs,
 )
-from bigbird_dna.reporting.result import ResultTable, write_result
+from bigbird_dna.reporting.result import write_result
 from bigbird_dna.training.distributed import World
 
 COLUMNS = [
@@ -113,8 +113,7 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
     blocks = f"{BLOCK_BASES // 1000} kb of sequence with their windows"
     notes = [PUBLISHED_NOTE, f"Intervals are 95 %, over blocks of {blocks}, and seeds."]
     with into_directory(output, [*chosen["model"]]) as directory:
-        result = ResultTable("Table 6: promoters", table, notes)
-        write_result(directory, "table6", result)
+        write_result(directory, "table6", "Table 6: promoters", table, notes)
         write_tsv(directory / "table6_training.tsv", training)
     return [f"table6: {len(table):,} rows"]
 

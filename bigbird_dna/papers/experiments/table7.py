@@ -29,7 +29,7 @@ from bigbird_dna.papers.experiments.shared import (
     median_aurocs,
     track_aurocs,
 )
-from bigbird_dna.reporting.result import ResultTable, write_result
+from bigbird_dna.reporting.result import write_result
 
 COLUMNS = [
     "group",
@@ -93,8 +93,7 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
         f"Intervals are 95 %, over tracks and seeds; none for fewer than {FEWEST_TRACKS} tracks.",
     ]
     with into_directory(output, [*chosen["model"]]) as directory:
-        result = ResultTable("Table 7: chromatin", medians, notes)
-        write_result(directory, "table7", result)
+        write_result(directory, "table7", "Table 7: chromatin", medians, notes)
         write_tsv(directory / "table7_training.tsv", training)
         write_tsv(directory / "table7_tracks.tsv", each)
     return [f"table7: {len(medians):,} rows"]
