@@ -19,7 +19,7 @@ from bigbird_dna.genome.chromatin.track import Track
 from bigbird_dna.metrics.auroc import Z95, Floats
 from bigbird_dna.metrics.reliability import calibration_metrics, reliability
 from bigbird_dna.reporting.arrays import TrackArray
-from bigbird_dna.reporting.pages import write_figure
+from bigbird_dna.reporting.pages import add_diagonal, write_figure
 from bigbird_dna.reporting.track_evaluation import (
     check_names,
     read_slice,
@@ -113,13 +113,7 @@ def promoter_calibration_figure(sets: Sequence[SetProbabilities], path: Path) ->
         range_y=[-0.02, 1.02],
         height=480,
     )
-    figure.add_shape(
-        **{"type": "line", "x0": 0, "y0": 0, "x1": 1, "y1": 1},
-        line={"color": "#bbbbbb"},
-        layer="below",
-        row="all",
-        col="all",
-    )
+    add_diagonal(figure)
     write_figure(figure, path, panels=len(sets))
 
 

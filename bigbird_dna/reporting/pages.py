@@ -44,6 +44,22 @@ def style_figure(figure: Figure, panels: int = 1) -> Figure:
     return figure
 
 
+def add_diagonal(figure: Figure) -> None:
+    """Add the line of equal values to each panel of a figure whose axes are rates."""
+    line = {"color": "#bbbbbb"}
+    figure.add_shape(
+        type="line",
+        x0=0,
+        y0=0,
+        x1=1,
+        y1=1,
+        line=line,
+        layer="below",
+        row="all",
+        col="all",
+    )
+
+
 def write_figure(figure: Figure, path: Path, panels: int = 1) -> None:
     """Write a figure, with `panels` side by side, as JSON in the common style."""
     style_figure(figure, panels)

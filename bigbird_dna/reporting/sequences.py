@@ -24,7 +24,7 @@ from bigbird_dna.disk.arrays import read_frame
 from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import shortened
-from bigbird_dna.metrics.auroc import ENDS, UNDEFINED, Estimate, auroc_note
+from bigbird_dna.metrics.auroc import ENDS, auroc_note
 from bigbird_dna.metrics.labels import (
     CLASS_METRICS,
     REGRESSION_METRICS,
@@ -199,49 +199,39 @@ def metrics_table(data: LabeledPredictions, kind: str) -> pd.DataFrame:
 
 
 def conclusions(data: LabeledPredictions, kind: str, rows: pd.DataFrame) -> list[str]:
-    """Return sentences on the model, its strongest baseline, and its controls.
+    """Return sentences on the model and its strongest baseline, and a warning if a control is not at chance.
 
     `rows` are those of the only output, or of the mean over outputs, by model.
     """
-    metric, what, chance = "auroc", "an AUROC", 0.5
+    metric, label, chance = "auroc", "AUROC", 0.5
     if kind == REGRESSION:
-        metric, what, chance = "pearson", "a correlation", 0
-    noun = what.partition(" ")[2]
-    sequences = f"on {len(data.labels):,} test sequences"
+        metric, label, chance = "pearson", "correlation", 0.0
 
-    def estimate(name: str, column: str = metric) -> Estimate:
-        if name not in rows.index:
-            return UNDEFINED
-        values: Any = rows.loc[name, [f"{column}{end}" for end in ENDS]]
-        return Estimate(*map(float, values))
+    def estimate(name: str, column: str) -> list[float]:
+        cells: Any = rows.loc[name, [f"{column}{end}" for end in ENDS]]
+        return [float(cell) for cell in cells]
 
-    if np.isnan(estimate(MODEL).value):
-        return [f"The model has no {noun} {sequences}: it is not defined."]
-    mean = ""
+    model = interval(*estimate(MODEL, metric))
+    sentence = (
+        f"On {len(data.labels):,} test sequences, the model has the {label} {model}"
+    )
     if len(data.outputs) > 1:
-        plural = "classes" if kind == MULTICLASS else "outputs"
-        mean = f" (mean of {len(data.outputs):,} {plural})"
-    sentence = f"The model has {what} of {_text(estimate(MODEL))}{mean} {sequences}"
-    values = pd.Series(
-        {name: estimate(name).value for name in (KMER, POSITION, COMPOSITION, CNN)}
-    ).dropna()
+        sentence += f" (mean of {len(data.outputs):,} outputs)"
+    baselines = (KMER, POSITION, COMPOSITION, CNN)
+    values = rows[metric].reindex(baselines).astype(float).dropna()
     if len(values):
         best = str(values.idxmax())
-        lead = estimate(best, f"{metric}_difference")
-        name, value = predictor_label(best), f"{values[best]:.3f}".replace("-", "−")
-        sentence += f"; the strongest baseline ({name}) has {value}, and the difference is {_text(lead)}: the model is {verdict(*lead)}"
+        difference = estimate(best, f"{metric}_difference")
+        sentence += (
+            f"; the strongest baseline ({predictor_label(best)}) has {values[best]:.3f}, and the difference is "
+            f"{interval(*difference)}: the model is {verdict(*difference)}"
+        )
     sentences = [f"{sentence}."]
-    control = estimate(CONTROL)
-    if not np.isnan(control.value):
-        text = f"ith shuffled labels, the {noun} is {_text(control)}"
-        near = abs(control.value - chance) < NEAR_CHANCE
-        if near or control.low <= chance <= control.high:
-            text = f"W{text}, near chance ({chance}), as it should be."
-        else:
-            text = f"Warning: w{text}, not near chance ({chance})."
-        sentences.append(text)
+    if CONTROL in rows.index:
+        value, low, high = estimate(CONTROL, metric)
+        if abs(value - chance) >= NEAR_CHANCE and not low <= chance <= high:
+            text = interval(value, low, high)
+            sentences.append(
+                f"Warning: with shuffled labels, the {label} is {text}, not near chance ({chance})."
+            )
     return sentences
-
-
-def _text(estimate: Estimate) -> str:
-    return interval(*estimate).replace("-", "−")

@@ -21,6 +21,7 @@ from bigbird_dna.reporting.calibration import (
     track_calibration_table,
 )
 from bigbird_dna.reporting.pages import (
+    add_diagonal,
     figure_html,
     page_table,
     render_page,
@@ -273,13 +274,7 @@ def track_page(
             render_mode="svg",
             height=480,
         )
-        comparison.add_shape(
-            **{"type": "line", "x0": 0, "y0": 0, "x1": 1, "y1": 1},
-            line={"color": "#bbbbbb"},
-            layer="below",
-            row="all",
-            col="all",
-        )
+        add_diagonal(comparison)
         figures["comparison"] = comparison
     sentence = ""
     if calibrated is not None:
