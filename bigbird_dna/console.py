@@ -68,15 +68,12 @@ class ProgressBar:
             return
         elapsed = now - self.began
         self.due = now + max(FIRST, FRACTION * elapsed)
-        done = f"{self.done:,} {self.unit}".rstrip()
+        text = f"{self.description}: {self.done:,} {self.unit}".rstrip()
         if self.total is None or self.done > self.total:
-            log(f"{self.description}: {done} in {timedelta(seconds=round(elapsed))}")
+            log(f"{text} in {timedelta(seconds=round(elapsed))}")
         else:
-            left = timedelta(seconds=round(elapsed / self.done * self.total - elapsed))
-            percent = self.done * 100 // self.total
-            log(
-                f"{self.description}: {percent} % ({done} of {self.total:,}), {left} left"
-            )
+            left = round(elapsed / self.done * self.total - elapsed)
+            log(f"{text} of {self.total:,}, {timedelta(seconds=left)} left")
 
 
 def progress(

@@ -34,7 +34,7 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
     "template": ("__use_yte__: true\nseed: 1", "unknown key '__use_yte__'"),
     "two": ("seed: 1\n---\nseed: 2", "line 2"),
     "nul": (b"seed: 1\nresults: a\0b", "#x0"),
-    "latin": (b"seed: 1\nresults: \xe9", "UTF-8"),
+    "latin": (b"seed: 1\nresults: \xe9", "utf-8"),
     "long-key": ("a" * 200_000 + ": 1", "line 1"),
 }
 

@@ -41,12 +41,12 @@ def read_yaml(text: str, source: str) -> Any:
     """Return the value of a YAML (or JSON) document; `ConfigError`, with `source` and line, if it is none."""
     try:
         return yaml.load(text, _Loader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f"line {mark.line + 1}: " if mark else ""
-        raise ConfigError(f"{source}: {line}{error.problem or error}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{source}: not YAML: {error_text(error)}") from None
+        line = ""
+        if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+            line = f"line {error.problem_mark.line + 1}: "
+        reason = getattr(error, "problem", None) or error_text(error)
+        raise ConfigError(f"{source}: {line}not YAML: {reason}") from None
 
 
 def read_values(path: Path) -> dict[str, Any]:
@@ -56,12 +56,8 @@ def read_values(path: Path) -> dict[str, Any]:
     """
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: not readable: {error.strerror}") from None
-    except ValueError:
-        raise ConfigError(f"{path}: not readable: the file is not UTF-8 text") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: not readable: {error_text(error)}") from None
     values = read_yaml(text, str(path)) or {}
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected a mapping of keys, found {shown(values)}")
@@ -78,9 +74,10 @@ def fault_text(
 ) -> str:
     """Return the key, reason and value of the first fault of `values`, or for an unknown key the nearest of the
     `known` keys."""
-    unknown = ("extra_forbidden", "unexpected_keyword_argument")
     faults = error.errors()
-    fault = next((one for one in faults if one["type"] in unknown), faults[0])
+    names = ("extra_forbidden", "unexpected_keyword_argument")
+    unknown = [fault for fault in faults if fault["type"] in names]
+    fault = unknown[0] if unknown else faults[0]
     # Without the names that pydantic inserts for members of unions.
     parts = []
     location = fault["loc"]
@@ -92,7 +89,7 @@ def fault_text(
                 continue
         parts.append(str(part))
     key = ".".join(parts)
-    if fault["type"] in unknown:
+    if unknown:
         # A key of the same name in another section comes first.
         same_name = [name for name in known if name.split(".")[-1] == parts[-1]]
         return f"unknown key {shown(key)}{meant(key, same_name or known)}"
@@ -101,19 +98,14 @@ def fault_text(
     reason = shortened(fault["msg"].removeprefix("Value error, "), 300)
     value = fault["input"]
     choices = re.findall("'([^']+)'", fault.get("ctx", {}).get("expected", ""))
-    found = "" if isinstance(value, Mapping) else f" (got {shown(value)})"
-    return f"{key or '(top level)'}: {reason}{found}{meant(value, choices)}"
+    got = "" if isinstance(value, Mapping) else f" (got {shown(value)})"
+    return f"{key or '(top level)'}: {reason}{got}{meant(value, choices)}"
 
 
 def check_addresses(urls: tuple[str, ...]) -> tuple[str, ...]:
-    """Check a list of web addresses, in ASCII without spaces; `ValueError` names an invalid one."""
-    if not urls:
-        raise ValueError("must be a list of addresses")
-    for url in urls:
-        if not re.fullmatch("https?://[!-~]+", url):
-            raise ValueError(
-                f"{shown(url)} is not a web address in ASCII without spaces"
-            )
+    """Check a list of web addresses, in ASCII without spaces; `ValueError` for another value."""
+    if not urls or not all(re.fullmatch("https?://[!-~]+", url) for url in urls):
+        raise ValueError("must be a list of web addresses in ASCII without spaces")
     return urls
 
 
