@@ -16,8 +16,7 @@ with q, k, v (B, H, L, K), after rotary positions if any, and `hidden` (B, L, D)
 returns (B, H, L, K). `docs/extending.md` has all requirements.
 """
 
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -27,8 +26,9 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from bigbird_dna.config.safe_yaml import fault_text
 from bigbird_dna.config.section import Section
-from bigbird_dna.errors import first_fault, meant, one_of, shortened
+from bigbird_dna.errors import one_of, shortened
 
 OF_PATTERNS: Mapping[str, tuple[str, ...]] = {
     "bigbird": ("global_blocks", "window_blocks", "random_blocks"),
@@ -41,7 +41,6 @@ OF_PATTERNS: Mapping[str, tuple[str, ...]] = {
 """Attention by block pattern → the kinds of blocks in its pattern."""
 FOLDER = "bigbird_dna.attention.mechanisms"
 ENTRY_POINTS = "bigbird_dna.attention"
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 Option = bool | int | float | str
 
 
@@ -77,13 +76,6 @@ class Mechanism:
     shares_keys: bool = False
     drops: bool = True
 
-    def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name) or self.name in OF_PATTERNS:
-            raise ValueError(
-                f"invalid mechanism name {self.name!r}: a name has lower-case letters, digits, '_', starts "
-                f"with a letter and is not {' or '.join(OF_PATTERNS)}"
-            )
-
     def make(self, shape: LayerShape, options: Mapping[str, Option]) -> Any:
         """Return the initialized module for a layer; `ValueError` for invalid options."""
         if shape.causal and not self.causal:
@@ -97,54 +89,27 @@ class Mechanism:
         try:
             return self.options.model_validate(dict(options))
         except ValidationError as error:
-            fault = first_fault(error)
-        key = fault.key
-        if fault.kind == "extra_forbidden":
-            raise ValueError(
-                f"{self.name} has no option {key!r}: {one_of(key, self.options.model_fields)}"
-            )
-        value = "" if isinstance(fault.value, dict) else f", got {fault.value!r}"
-        raise ValueError(f"{key}: {fault.reason}{value}" if key else fault.reason)
+            reason = fault_text(error, options, self.options.model_fields)
+            raise ValueError(f"{self.name}: {reason}") from None
 
 
 def find_mechanism(name: str) -> Mechanism:
-    """Return the mechanism of a name; `ValueError` for an unknown name has the nearest or all known names."""
-    found = known_mechanisms()
-    if name in found:
-        return found[name]
-    known = (*OF_PATTERNS, *found)
-    short = sorted({re.sub("^combiner_.*", "combiner_…", one) for one in known})
-    hint = (
-        meant(name, known) or f"; install its package, or use one of {', '.join(short)}"
-    )
-    raise ValueError(f"unknown mechanism {shortened(repr(name))}{hint}")
+    """Return the mechanism of a name; `ValueError` for an unknown name has all known names."""
+    mechanisms = known_mechanisms()
+    if name not in mechanisms:
+        known = [*OF_PATTERNS, *mechanisms]
+        raise ValueError(f"attention {shortened(repr(name))}: {one_of(name, known)}")
+    return mechanisms[name]
 
 
 @cache
 def known_mechanisms() -> Mapping[str, Mechanism]:
-    """Return all installed mechanisms by name; `ValueError` for repeated names or files that fail to load."""
-    found: dict[str, tuple[Mechanism, str]] = {}
-    for module in _modules():
-        for one in _mechanisms(module):
-            if one.name in found:
-                raise ValueError(
-                    f"{found[one.name][1]} and {module} both define a mechanism {one.name!r}"
-                )
-            found[one.name] = one, module
-    return {name: one for name, (one, _) in found.items()}
-
-
-def _mechanisms(module: str) -> tuple[Mechanism, ...]:
-    try:
-        return tuple(import_module(module).MECHANISMS)
-    except Exception as error:  # a custom file may raise any error
-        raise ValueError(
-            f"the mechanisms of {module} cannot be loaded: {shortened(str(error))}"
-        ) from error
-
-
-def _modules() -> Iterator[str]:
-    for info in iter_modules(import_module(FOLDER).__path__):
-        yield f"{FOLDER}.{info.name}"
-    for point in entry_points(group=ENTRY_POINTS):
-        yield point.module
+    """Return all installed mechanisms by name."""
+    folder = import_module(FOLDER).__path__
+    modules = [f"{FOLDER}.{info.name}" for info in iter_modules(folder)]
+    modules += [point.module for point in entry_points(group=ENTRY_POINTS)]
+    mechanisms = {}
+    for module in modules:
+        for mechanism in import_module(module).MECHANISMS:
+            mechanisms[mechanism.name] = mechanism
+    return mechanisms
