@@ -1,6 +1,5 @@
 """Model directories as wholes: fetch a published model, combine chromatin models into an ensemble."""
 
-import shutil
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -83,14 +82,8 @@ def unpack(archive: Path, name: str, directory: Path) -> None:
                         f"{archive}: member {shortened(member.name)!r} is not a regular file of "
                         f"directory {name!r}"
                     )
-                content = members.extractfile(member)
-                assert content is not None
-                with (directory / file).open("xb") as target:
-                    shutil.copyfileobj(content, target)
-    except FileExistsError as error:
-        raise ModelError(
-            f"{archive}: {Path(error.filename).name!r} occurs twice"
-        ) from None
+                member = member.replace(name=file)
+                members.extract(member, directory, filter="data")
     except (tarfile.TarError, EOFError, ValueError) as error:
         raise ModelError(
             f"{archive}: not a tar archive, or damaged: {error_text(error)}"

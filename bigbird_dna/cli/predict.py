@@ -596,9 +596,6 @@ def find_motifs(
             metavar="Q", help="Largest q-value of a match between a motif and a matrix."
         ),
     ] = 0.05,
-    min_seqlets: Annotated[
-        int, typer.Option(metavar="N", help="Smallest number of seqlets of a motif.")
-    ] = 20,
     threads: Threads = None,
 ) -> None:
     """Find recurring motifs in explanations, and compare them with matrices of known binding sites.
@@ -615,7 +612,6 @@ def find_motifs(
         matrices=matrices,
         taxon=taxon,
         max_q=max_q,
-        min_seqlets=min_seqlets,
         threads=threads,
     )
     log(

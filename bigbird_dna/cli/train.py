@@ -1,7 +1,7 @@
 """Commands that train models and baselines."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -30,9 +30,6 @@ from bigbird_dna.cli.options import (
 )
 from bigbird_dna.errors import UsageError
 
-if TYPE_CHECKING:
-    pass
-
 app = Commands(TRAIN)
 group = Commands(help="Train baselines. Models are trained by pretrain and finetune-….")
 
@@ -47,6 +44,15 @@ LabeledFiles = Annotated[
 Negatives = Annotated[
     Path | None,
     typer.Option(metavar="FASTA", help="Negatives of a FASTA of positives."),
+]
+SplitsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--splits",
+        metavar="TSV",
+        help="Record and split (train, valid or test) of FASTA records.",
+        show_default="by similar sequences",
+    ),
 ]
 LabelKind = Annotated[
     Literal["binary", "multiclass", "multilabel", "regression"] | None,
@@ -248,14 +254,7 @@ def finetune_sequences(
     data: LabeledFiles,
     output: NewModel,
     negatives: Negatives = None,
-    splits: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="TSV",
-            help="Record and split (train, valid or test) of FASTA records.",
-            show_default="by similar sequences",
-        ),
-    ] = None,
+    splits: SplitsFile = None,
     task: LabelKind = None,
     both_strands: Annotated[
         bool,
@@ -354,13 +353,7 @@ def audit_dataset(
         output_option("DIR", "Tables to write."),
     ],
     negatives: Negatives = None,
-    splits: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="TSV",
-            help="Record and split (train, valid or test) of FASTA records.",
-        ),
-    ] = None,
+    splits: SplitsFile = None,
     task: LabelKind = None,
     sequence_column: SequenceColumn = "sequence",
     label_columns: LabelColumns = None,
