@@ -50,7 +50,6 @@ _LINE_BASES = 60
 _CHUNK_BASES = 60_000 * _LINE_BASES  # so that every chunk starts on a new line
 _BLOCK = 1 << 14  # bp
 _MOST_BLOCKS = 256  # in memory
-_LARGE = 1 << 28  # bytes: reading a larger file takes long enough for a log line
 _BGZIP_MODE = "wb4"  # compression level 4 of 9: five times as fast as the default, files 4 % larger
 
 
@@ -221,8 +220,6 @@ def open_fasta(path: Path) -> pysam.FastaFile:
         ):
             break
     else:
-        if status.st_size >= _LARGE:
-            log(f"reading all of {path} to index it")
         scan_fasta(path)
         prefix = path
         try:

@@ -156,6 +156,7 @@ def test_a_file_without_index_is_checked_before_it_gets_one(tmp_path, content):
 
 def test_prepare_writes_clean_sequence_and_counts(tmp_path, path):
     source, output = tmp_path / "in.fa", tmp_path / "deep" / "out.fa.gz"
+    output.parent.mkdir()
     source.write_bytes(b">a first\r\nacgtnN\r\nRYACGT\r\nK\r\n>b\r\nAC\r\n")
     prepared = prepare_reference(source, output)
     assert prepared.contigs == {"a": 13, "b": 2} == scan_fasta(output)
