@@ -533,7 +533,7 @@ def explain(
 
     For promoter, chromatin and sequence models. A contribution is how much lower the score is on
     average with the other bases in the place of a base. Its noise is the standard deviation over divisions of
-    the sequence into tokens. Files: logos/*.svg, bases.tsv, scores.tsv, seqlets.bed, contributions.bw, and
+    the sequence into tokens. Files: logos/*.svg, bases.tsv, scores.tsv, contributions.bw, and
     ohe.npz and shap.npz for TF-MoDISco. A region is in the center of the model's window. With a model of start
     sites, such as yeast-promoters, a region of a single base is a start site, and 150 bp before it and 50 bp from it on are
     explained; in longer regions and in sequences it is the strongest one, and around a variant the one that
@@ -556,10 +556,7 @@ def explain(
         device=device,
         threads=threads,
     )
-    log(
-        f"{output}: {counts.targets:,} sequences, {counts.bases:,} bases, "
-        f"{counts.seqlets:,} seqlets"
-    )
+    log(f"{output}: {counts.targets:,} sequences, {counts.bases:,} bases")
 
 
 @app.command(

@@ -15,8 +15,6 @@ from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import check_at_least_one
 from bigbird_dna.explanation.mutagenesis import (
     Mutations,
-    Seqlet,
-    find_seqlets,
     noise,
     saturation_mutagenesis,
     view_counts,
@@ -43,29 +41,16 @@ from bigbird_dna.tokens.interface import BASES
 MOST_OUTPUTS = 8
 MOST_LOGOS = 24
 SCORES = ["name", "output", "score", "noise", "site"]
-SEQLET_COLUMNS = {
-    "contig": "s",
-    "start": "d",
-    "end": "d",
-    "name": "s",
-    "score": "d",
-    "strand": "s",
-    "contribution": ".6g",
-    "ratio": ".4g",
-    "bases": "s",
-}
 
 # Axes: V views, N targets, L bases of a target, T outputs.
 
 
 class ExplanationCounts(NamedTuple):
-    """Number of targets, of their bases, of bases with a contribution above its noise, and of seqlets; the
-    last two are sums over outputs."""
+    """Number of targets, of their bases, and of contributions above their noise, over all outputs."""
 
     targets: int
     bases: int
     certain: int
-    seqlets: int
 
 
 class Explained(NamedTuple):
@@ -75,7 +60,6 @@ class Explained(NamedTuple):
     mutations: Mutations
     contributions: NDArray[np.float32]
     noise: NDArray[np.float32]  # (L, T)
-    seqlets: list[list[Seqlet]]  # by output
 
     @property
     def certain(self) -> NDArray[np.bool_]:
@@ -109,7 +93,7 @@ def explain(
         BED regions or a VCF, with `reference`; or FASTA or a table of sequences (docs/files.md).
         A region of one base is a start site (promoter models and models of start sites).
     output
-        Directory to write: tables, arrays for TF-MoDISco, bigWig, BED of seqlets, and logos.
+        Directory to write: tables, arrays for TF-MoDISco, bigWig, and logos.
     reference, aliases
         The indexed FASTA of regions and variants, and a file of alternative contig names.
     tracks
@@ -174,9 +158,8 @@ def explain(
                 loaded, target, columns, views, **computing
             )
             values = mutations.importance
-            seqlets = [find_seqlets(values[..., index]) for index in range(len(names))]
             explained.append(
-                Explained(target, mutations, values.mean(0), noise(values), seqlets)
+                Explained(target, mutations, values.mean(0), noise(values))
             )
             bar.advance()
 
@@ -195,9 +178,6 @@ def explain(
                 [one.mutations.hypothetical[..., column].mean(0) for one in explained]
             )
             np.savez_compressed(files / f"{prefix}shap.npz", shap)
-            path = files / f"{prefix}seqlets.bed"
-            with open_writer(path, "bed", origin, SEQLET_COLUMNS) as write_bed:
-                write_bed(seqlet_rows(on_reference, column))
             path = files / f"{prefix}contributions.bw"
             with open_writer(
                 path, "bigwig", origin, contigs=contigs, unit="base"
@@ -210,7 +190,6 @@ def explain(
                 one.target.bases,
                 one.contributions[:, column],
                 one.certain[:, column],
-                [(seqlet.start, seqlet.end) for seqlet in one.seqlets[column]],
                 f"{one.target.name}: {names[column]}",
                 files / "logos" / f"{number:03}.svg",
             )
@@ -218,7 +197,6 @@ def explain(
         len(explained),
         sum(len(one.target.bases) for one in explained),
         sum(int(one.certain.sum()) for one in explained),
-        sum(len(seqlets) for one in explained for seqlets in one.seqlets),
     )
 
 
@@ -275,23 +253,6 @@ def padded(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
     for number, array in enumerate(arrays):
         filled[number, :, : len(array)] = array.T
     return filled
-
-
-def seqlet_rows(explained: Sequence[Explained], column: int) -> list[Sequence[Any]]:
-    """Return rows of `SEQLET_COLUMNS`, sorted; scores are from 0 to 1,000, the largest contribution."""
-    seqlets = [
-        (one.target, seqlet) for one in explained for seqlet in one.seqlets[column]
-    ]
-    largest = max((abs(seqlet.contribution) for _, seqlet in seqlets), default=1)
-    rows: list[Sequence[Any]] = []
-    for target, (start, end, contribution, ratio) in seqlets:
-        positions = target.positions[start:end]
-        score = round(1000 * abs(contribution) / largest)
-        region = target.contig, int(positions.min()), int(positions.max()) + 1
-        bases = target.bases[start:end]
-        values = target.strand, contribution, ratio, bases
-        rows.append((*region, target.name, score, *values))
-    return sorted(rows, key=lambda row: (row[0], row[1], row[2]))
 
 
 def track_rows(

@@ -25,10 +25,6 @@ from bigbird_dna.tokens.interface import BASES, BREAKS
 OFFSETS, TOKENIZATIONS = 4, 4
 OF_START_SITES = 1, 1  # for models of start sites, whose windows are long
 MOST_VIEWS = 32
-SHORTEST, LONGEST = 4, 30  # bp of a seqlet
-_JOINED = 2  # bp between bases of one seqlet that are themselves not certain
-_CERTAIN = 2.0  # times the noise
-_LARGE = 0.75  # fraction of bases with smaller contributions
 CROPPED = 16  # bp that views leave out, for a model that was trained on whole windows
 _AT_ONCE = 256  # windows
 
@@ -145,42 +141,3 @@ def saturation_mutagenesis(
     for number, (position, base, _) in enumerate(mutants, 1):
         changes[:, position - target.first, base] = scores[:, number] - scores[:, 0]
     return Mutations(base_codes(target.bases), scores[:, 0], changes)
-
-
-class Seqlet(NamedTuple):
-    """Bases from `start` up to but excluding `end`, the sum of their contributions, and how many times larger
-    than its noise the sum is."""
-
-    start: int
-    end: int
-    contribution: float
-    ratio: float
-
-
-def find_seqlets(importance: Floats) -> list[Seqlet]:
-    """Find seqlets: short runs of bases with large contributions (V, L) of one sign, such as motifs' sites.
-
-    The contributions of a seqlet's first and last base have the seqlet's sign and are larger than twice their
-    noise, and among the largest quarter; at most `_JOINED` bases in a row between such bases are not. The
-    sum over the seqlet is also larger than twice its noise. Its length is from `SHORTEST` to `LONGEST` bp.
-    The noise is the standard deviation over views.
-    """
-    mean, spread = importance.mean(0), noise(importance)
-    least = np.maximum(_CERTAIN * spread, np.quantile(np.abs(mean), _LARGE))
-    is_large = np.abs(mean) > least
-    seqlets = []
-    for sign in (1, -1):
-        large = np.flatnonzero(is_large & (np.sign(mean) == sign))
-        gaps = np.flatnonzero(np.diff(large) > _JOINED + 1) + 1
-        for run in np.split(large, gaps):
-            if not len(run):
-                continue
-            start, end = int(run[0]), int(run[-1]) + 1
-            if not SHORTEST <= end - start <= LONGEST:
-                continue
-            sums = importance[:, start:end].sum(1)
-            total = float(sums.mean())
-            ratio = abs(total) / max(float(noise(sums)), 1e-9)
-            if sign * total > 0 and ratio > _CERTAIN:
-                seqlets.append(Seqlet(start, end, total, ratio))
-    return sorted(seqlets)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from numpy.typing import NDArray
 
 from bigbird_dna.reporting.result import (
     BLUE,
-    GRAY,
     GREEN,
     INK,
     ORANGE,
@@ -29,13 +27,12 @@ def draw_logo(
     bases: str,
     contributions: NDArray[np.floating[Any]],
     certain: NDArray[np.bool_],
-    seqlets: Sequence[tuple[int, int]],
     title: str,
     path: Path,
 ) -> None:
     """Draw the contributions (L,) of bases as letters, up to 120 per row; negative ones hang below.
 
-    Letters that are not `certain` (L,) are faint, and seqlets (start, end) have a gray background.
+    Letters that are not `certain` (L,) are faint.
     """
     from matplotlib.patches import PathPatch
     from matplotlib.textpath import TextPath
@@ -63,11 +60,6 @@ def draw_logo(
                     linewidth=0,
                 )
                 axis.add_patch(patch)
-            for first, last in seqlets:
-                if first < end and last > start:
-                    axis.axvspan(
-                        first - 0.5, last - 0.5, color=GRAY, alpha=0.12, linewidth=0
-                    )
             axis.axhline(0, color=INK, linewidth=0.6)
             axis.set(xlim=(start - 0.5, start + width - 0.5), ylim=(low, high))
             axis.grid(visible=False)

@@ -218,10 +218,6 @@ def score_promoters(
             if format == "bigwig":
                 count = len(selected) - without_signal
                 check_bigwig_contigs(count, source, "write bedgraph")
-        else:
-            _warn_of_unfilled_windows(
-                list(selected.values()), scan_model, max_n, tss_offset
-            )
 
         batches = scan_records(
             file,
@@ -343,26 +339,3 @@ def warn_of_short_records(
     if count:
         log(f"warning: {count:,} of {len(lengths):,} records {text}")
     return count
-
-
-def _warn_of_unfilled_windows(
-    lengths: Sequence[int], model: ScanModel, max_n: float, tss_offset: int
-) -> None:
-    """Warn of records that end before the TSS, or fill little of a window: no training window has so much N."""
-    window = model.settings.window
-    start = tss_offset - model.tss_reach[0]
-    lacking = beyond = 0
-    for length in lengths:
-        filled = max(0, min(length, start + window) - max(start, 0))
-        lacking += (window - filled) / window > max_n
-        beyond += length <= tss_offset
-    if beyond:
-        log(
-            f"warning: {beyond:,} of {len(lengths):,} records end before base {tss_offset:,} (tss_offset, "
-            "0-based)"
-        )
-    if lacking:
-        log(
-            f"warning: {lacking:,} of {len(lengths):,} records lack more than {max_n:g} of their window of "
-            f"{window:,} bp: their scores are unreliable"
-        )

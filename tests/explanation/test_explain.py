@@ -134,10 +134,6 @@ def test_files_have_the_same_contributions(home: Path, tmp_path: Path) -> None:
     assert found == pytest.approx(expected.to_dict(), abs=1e-5)
     logos = sorted(path.name for path in (output / "logos").iterdir())
     assert logos == [f"{number:03}.svg" for number in range(1, 7)]
-    assert {path.name for path in output.glob("*.seqlets.bed")} == {
-        "one.seqlets.bed",
-        "two.seqlets.bed",
-    }
 
 
 def test_more_sequences_than_a_bigwig_can_have_are_refused_before_the_work(

@@ -5,13 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.explanation.mutagenesis import (
-    LONGEST,
-    SHORTEST,
-    find_seqlets,
     noise,
     saturation_mutagenesis,
     views_of,
@@ -142,27 +138,3 @@ def test_a_sum_over_bases_is_recovered_base_by_base() -> None:
 
 
 runs = st.tuples(st.integers(0, 30), st.integers(1, 40), st.sampled_from([-1.0, 1.0]))
-
-
-@given(runs)
-def test_seqlets_are_runs_of_large_contributions_of_one_sign(
-    run: tuple[int, int, float],
-) -> None:
-    start, length, sign = run
-    values = np.tile(
-        [[0.1], [-0.1], [0.1], [-0.1]], (1, 200)
-    )  # other tokens, other values
-    values[:, start : start + length] += sign
-    found = find_seqlets(values.astype(np.float32))
-    expected = SHORTEST <= length <= LONGEST
-    assert [one[:2] for one in found] == ([(start, start + length)] if expected else [])
-    if expected:
-        assert (
-            found[0].contribution == pytest.approx(sign * length) and found[0].ratio > 2
-        )
-
-
-def test_what_differs_between_tokenizations_is_no_seqlet() -> None:
-    values = np.zeros((4, 100))
-    values[:, 20:30] = np.array([3.0, -2.0, 1.0, 0.5])[:, None]
-    assert find_seqlets(values.astype(np.float32)) == []
