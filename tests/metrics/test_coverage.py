@@ -112,7 +112,7 @@ def rows(generator: Generator) -> Intervals:
 
 def promoter_metrics(generator: Generator, common: float) -> Intervals:
     """Metrics of promoter models, over blocks."""
-    labels, blocks = promoters(generator)
+    labels, blocks = promoters(generator, 200)
     scores = LIFT * labels + noise(generator, blocks, common)
     other = OTHER_LIFT * labels + noise(generator, blocks, common)
     p = calibrated(scores)
