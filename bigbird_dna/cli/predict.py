@@ -497,10 +497,17 @@ def explain(
     ],
     output: Annotated[
         Path,
-        output_option("DIR", "Directory for the page, tables, arrays and tracks."),
+        output_option("DIR", "Directory for logos, tables, arrays and tracks."),
     ],
     reference: OptionalReference = None,
     aliases: Aliases = None,
+    method: Annotated[
+        Literal["mutagenesis", "gradient"],
+        typer.Option(
+            help="Score every substitution, or approximate them by gradients, which is "
+            "faster."
+        ),
+    ] = "mutagenesis",
     tracks: Tracks = None,
     flank: Annotated[
         int,
@@ -534,8 +541,9 @@ def explain(
     For promoter, chromatin and sequence models. A contribution is how much lower the score is on
     average with the other bases in the place of a base. Its noise is the standard deviation over divisions of
     the sequence into tokens. Files: logos/*.svg, bases.tsv, scores.tsv, contributions.bw, and
-    ohe.npz and shap.npz for TF-MoDISco. A region is in the center of the model's window. With a model of start
-    sites, such as yeast-promoters, a region of a single base is a start site, and 150 bp before it and 50 bp from it on are
+    ohe.npz and shap.npz for TF-MoDISco. A region is in the center of the model's window; one of a single base
+    is a TSS for a promoter model, whose whole window is explained. With a model of start sites, such as
+    yeast-promoters, a region of a single base is a start site, and 150 bp before it and 50 bp from it on are
     explained; in longer regions and in sequences it is the strongest one, and around a variant the one that
     it changes most.
     """
@@ -547,6 +555,7 @@ def explain(
         output,
         reference=reference,
         aliases=aliases,
+        method=method,
         tracks=tracks,
         flank=flank,
         offsets=offsets,

@@ -12,7 +12,7 @@ from bigbird_dna.console import ProgressBar
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.outputs import command_line, file_names, provenance
 from bigbird_dna.disk.tables import write_tsv
-from bigbird_dna.errors import check_at_least_one
+from bigbird_dna.errors import check_at_least_one, check_choice
 from bigbird_dna.explanation.mutagenesis import (
     Mutations,
     noise,
@@ -20,6 +20,7 @@ from bigbird_dna.explanation.mutagenesis import (
     view_counts,
     views_of,
 )
+from bigbird_dna.explanation.one_hot import gradient_mutations
 from bigbird_dna.explanation.targets import (
     FLANK,
     ExplainedWindow,
@@ -38,6 +39,7 @@ from bigbird_dna.reporting.logos import draw_logo
 from bigbird_dna.scoring.writers import check_bigwig_contigs, open_writer
 from bigbird_dna.tokens.interface import BASES
 
+METHODS = ("mutagenesis", "gradient")
 MOST_OUTPUTS = 8
 MOST_LOGOS = 24
 SCORES = ["name", "output", "score", "noise", "site"]
@@ -74,6 +76,7 @@ def explain(
     *,
     reference: Path | str | None = None,
     aliases: Path | str | None = None,
+    method: str = METHODS[0],
     tracks: str | None = None,
     flank: int = FLANK,
     offsets: int | None = None,
@@ -96,6 +99,8 @@ def explain(
         Directory to write: tables, arrays for TF-MoDISco, bigWig, and logos.
     reference, aliases
         The indexed FASTA of regions and variants, and a file of alternative contig names.
+    method
+        "mutagenesis": every substitution is scored. "gradient": a first-order approximation, faster.
     tracks
         Tracks of a chromatin model, as for `predict_tracks`; None: all, if it has at most 8.
     flank
@@ -114,6 +119,7 @@ def explain(
         An argument is out of range; a file cannot be read; a target is not on the reference or longer than
         the model's window; the model has no scores to explain, or too many outputs.
     """
+    check_choice("method", method, METHODS)
     check_at_least_one({"batch_size": batch_size, "threads": threads, "flank": flank})
     loaded = explainable(model if isinstance(model, LoadedModel) else load(model))
     columns = chosen_outputs(loaded, tracks, MOST_OUTPUTS)
@@ -137,6 +143,7 @@ def explain(
     options = {
         "--reference": reference,
         "--aliases": aliases,
+        "--method": method,
         "--tracks": tracks,
         "--flank": flank,
         "--offsets": offsets,
@@ -154,9 +161,12 @@ def explain(
     ):
         for target in windows:
             views = views_of(loaded, len(target.window), offsets, tokenizations)
-            mutations = saturation_mutagenesis(
-                loaded, target, columns, views, **computing
-            )
+            if method == "gradient":
+                mutations = gradient_mutations(loaded, target, columns, views)
+            else:
+                mutations = saturation_mutagenesis(
+                    loaded, target, columns, views, **computing
+                )
             values = mutations.importance
             explained.append(
                 Explained(target, mutations, values.mean(0), noise(values))

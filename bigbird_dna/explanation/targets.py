@@ -96,7 +96,9 @@ def read_targets(
     """Read the regions of a BED file, the variants of a VCF, or the sequences of a FASTA file or table.
 
     A region, or sequence, shorter than the model's window is in the center of the window; around a sequence
-    are Ns. Each allele of a variant is a target, with `flank` bp on both sides. `UsageError`,
+    are Ns. A region of one base is a TSS for a promoter model, and its whole window is explained; a warning
+    counts other regions and sequences that are shorter than the window of a promoter model, whose score is
+    not about their center. Each allele of a variant is a target, with `flank` bp on both sides. `UsageError`,
     `DataError`: regions or variants without a reference, or not on it; nothing to explain; a target is longer
     than the window.
 
@@ -119,6 +121,16 @@ def read_targets(
                 targets = list(region_windows(path, model, genome))
     if not targets:
         raise DataError(f"{path}: nothing to explain")
+    if isinstance(model, LoadedPromoterModel) and not name.endswith(VCF):
+        window, tss = model.settings.window, model.settings.upstream
+        centered = sum(len(target.bases) < window for target in targets)
+        if centered:
+            log(
+                f"warning: {path}: {centered:,} of {len(targets):,} targets are shorter than the model's "
+                f"window of {window:,} bp and are in its center: the score that is explained is about base "
+                f"{tss:,} of the window, not about a TSS elsewhere in the target; give start sites as "
+                "regions of one base, or sequences as long as the window"
+            )
     return targets
 
 
@@ -168,6 +180,12 @@ def region_windows(
                 site=site.position
             )
             continue
+        if end - start == 1 and isinstance(model, LoadedPromoterModel):
+            site = Locus(contig, start, strand, "")
+            explained = window_around(
+                site, model.settings.upstream, model.settings.downstream
+            )
+            start, end = explained.start, explained.end
         bases = end - start
         size = model.settings.window or bases
         _check_fits(bases, size, what)

@@ -86,6 +86,15 @@ def test_regions_are_in_the_center_of_the_window_on_their_strand(
                 )
 
 
+def test_the_window_of_a_start_site_is_explained_whole(
+    home: Path, genome: Any, tmp_path: Path
+) -> None:
+    bed = tmp_path / "sites.bed"
+    bed.write_text("a\t200\t201\tx\t0\t+\na\t200\t201\ty\t0\t-\n")
+    for target in read_targets(bed, explainable(load(home / "promoter")), genome):
+        assert (target.first, target.last) == (0, 100) and target.positions[60] == 200
+
+
 def test_both_alleles_of_a_variant_are_explained_around_it(
     home: Path, genome: Any, tmp_path: Path
 ) -> None:
@@ -157,20 +166,55 @@ def test_more_sequences_than_a_bigwig_can_have_are_refused_before_the_work(
     assert "explaining" not in result.err and not (tmp_path / "out").exists()
 
 
-def test_sequences_have_the_same_files(home: Path, tmp_path: Path, run: Run) -> None:
+def test_gradients_and_sequences_give_the_same_files(
+    home: Path, tmp_path: Path, run: Run
+) -> None:
     (tmp_path / "x.csv").write_text(
         f"name,dna\nx<1>,{random_dna(60, 1)}\ny ALT,{random_dna(40, 2)}NN\n"
     )
-    out = tmp_path / "out"
-    words = ("explain", home / "numbers", tmp_path / "x.csv", *OPTIONS)
-    result = run(*words, "--sequence-column", "dna", "-o", out)
-    assert result.code == 0, result.err
-    with pybigtools.open(str(out / "contributions.bw")) as track:
-        sizes = {name: len(list(track.records(name))) for name in track.chroms()}
-    assert sizes == {"x<1>": 60, "y ALT": 42}
-    table = pd.read_csv(out / "bases.tsv", sep="\t")
-    assert len(table) == 102
-    assert (table.loc[table["base"] == "N", "contribution"] == 0).all()
+    given = [
+        "explain",
+        home / "numbers",
+        tmp_path / "x.csv",
+        "--sequence-column",
+        "dna",
+        *OPTIONS,
+    ]
+    names, tables = [], []
+    for method in ("gradient", "mutagenesis"):
+        out = tmp_path / method
+        result = run(*given, "--method", method, "-o", out)
+        assert result.code == 0, result.err
+        with pybigtools.open(str(out / "contributions.bw")) as track:
+            sizes = {name: len(list(track.records(name))) for name in track.chroms()}
+        assert sizes == {"x<1>": 60, "y ALT": 42}
+        names.append({path.relative_to(out) for path in out.rglob("*")})
+        tables.append(pd.read_csv(out / "bases.tsv", sep="\t"))
+    assert names[0] == names[1]
+    assert (
+        tables[0]["base"].tolist() == tables[1]["base"].tolist()
+        and len(tables[0]) == 102
+    )
+    assert np.corrcoef(*(table["contribution"] for table in tables))[0, 1] > 0.2
+    assert (tables[1].loc[tables[1]["base"] == "N", "contribution"] == 0).all()
+
+
+def test_targets_that_a_promoter_model_does_not_score_at_their_center_are_counted(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sites.bed").write_text("a\t300\t301\ttss\t0\t-\n")
+    for kind, path, warned in (
+        (
+            "promoter",
+            home / "regions.bed",
+            "3 of 3 targets are shorter than the model's window of 100 bp",
+        ),
+        ("promoter", tmp_path / "sites.bed", ""),
+        ("chromatin", home / "regions.bed", ""),
+    ):
+        read_targets(path, explainable(load(home / kind)), home / "genome.fa.gz")
+        error = capsys.readouterr().err
+        assert warned in error and ("warning" in error) == bool(warned)
 
 
 def test_what_cannot_be_explained_is_refused_and_nothing_written(

@@ -1,13 +1,19 @@
-"""One-hot models: values are those of the model."""
+"""One-hot models: values are those of the model; gradients against slow references and other backends."""
+
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from bigbird_dna.explanation.mutagenesis import views_of
-from bigbird_dna.explanation.one_hot import OneHotModel, letters
+from bigbird_dna.errors import ModelError
+from bigbird_dna.explanation.mutagenesis import saturation_mutagenesis, views_of
+from bigbird_dna.explanation.one_hot import OneHotModel, gradient_mutations, letters
 from bigbird_dna.genome.sequence import base_codes
-from tests.explanation.models import SETTINGS, example, small_model
+from bigbird_dna.model.batching import View
+from tests.explanation.models import SETTINGS, example, largest, small_model
+from tests.golden.messages import fails
+from tests.toys import random_dna
 
 
 def one_hot(*texts: str) -> torch.Tensor:
@@ -18,14 +24,111 @@ def one_hot(*texts: str) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", SETTINGS)
-def test_values_are_those_of_the_model(kind: str) -> None:
+def test_values_are_those_of_the_model_with_and_without_gradients(kind: str) -> None:
     model = small_model(kind)
     texts = [example(model, seed).window for seed in range(2)]
     assert [letters(row) for row in one_hot(*texts).numpy()] == texts
     for view in views_of(model, 70, 1, 1):
         expected = model.view_scores(texts, [view])[0]
-        adapter = OneHotModel(model, view=view)
+        adapter = OneHotModel(model, view=view, span=slice(40, 52))
         np.testing.assert_allclose(
             adapter(one_hot(*texts)).numpy(), expected, atol=1e-6
         )
-    assert OneHotModel(model, [0])(one_hot(*texts)).shape == (2, 1)
+        x = one_hot(*texts).requires_grad_()
+        found = adapter(x)
+        np.testing.assert_allclose(found.detach().numpy(), expected, atol=2e-5)
+        (slopes,) = torch.autograd.grad(found[0, 0], x)
+        assert largest(slopes[0, :, 40:52].numpy()) > 1e-3
+        assert not slopes[1:].any() and not slopes[..., :40].any()
+    chosen = OneHotModel(model, [0])(one_hot(*texts))
+    assert chosen.shape == (2, 1)
+
+
+@pytest.mark.parametrize("kind", ["promoter", "chromatin"])
+def test_gradients_of_regressions_are_their_changes(kind: str) -> None:
+    model = small_model(kind)
+    with torch.no_grad():
+        for part in model.network.modules():
+            if getattr(part, "ensemble", None) is not None:
+                part.ensemble.weight.zero_()
+        if kind == "chromatin":  # the mean of two members' probabilities is not a sum
+            first, second = model.network.members
+            second.load_state_dict(first.state_dict())
+    target, views = example(model), views_of(model, 100, 1, 0)
+    found, expected = (
+        work(model, target, [0], views)
+        for work in (gradient_mutations, saturation_mutagenesis)
+    )
+    np.testing.assert_allclose(found.substitutions, expected.substitutions, atol=1e-4)
+    assert largest(found.substitutions) > 1e-2
+
+
+def retokenized(
+    model: Any, text: str, place: int, letter: str, slope: np.ndarray
+) -> float:
+    """The change of a score to first order, by the embeddings of the tokens that cover each base."""
+    tokenizer, weight = (
+        model.tokenizer,
+        model.network.encoder.embeddings.token.weight.detach().numpy(),
+    )
+
+    def of_bases(sequence: str) -> np.ndarray:
+        ids = tokenizer.encode(sequence)
+        return np.repeat(ids, tokenizer.piece_lengths[ids])
+
+    ids = tokenizer.encode(text)
+    slots = np.repeat(np.arange(len(ids)), tokenizer.piece_lengths[ids])
+    after = of_bases(f"{text[:place]}{letter}{text[place + 1 :]}")
+    changes = weight[after] - weight[of_bases(text)]
+    means = [changes[slots == slot].mean(0) for slot in range(len(ids))]
+    return float((np.stack(means) * slope[1:-1]).sum())
+
+
+def test_gradients_of_tokens_are_those_of_a_slow_reference() -> None:
+    model = small_model("numbers")
+    model.network.encoder.embeddings.kmers = None
+    text, kept = random_dna(70, 5), []
+
+    def keep(_module: Any, _inputs: Any, output: torch.Tensor) -> torch.Tensor:
+        kept.append(output.detach().requires_grad_())
+        return kept[0]
+
+    handle = model.network.encoder.embeddings.token.register_forward_hook(keep)
+    x = one_hot(text).requires_grad_()
+    score = OneHotModel(model)(x)[0, 0]
+    handle.remove()
+    found, slope = (part.numpy() for part in torch.autograd.grad(score, [x, kept[0]]))
+    for place in (0, 7, 33, 69):
+        for number, letter in enumerate("ACGT"):
+            if letter != text[place]:
+                expected = retokenized(model, text, place, letter, slope[0])
+                change = (
+                    found[0, number, place] - found[0, "ACGT".index(text[place]), place]
+                )
+                assert float(change) == pytest.approx(expected, abs=1e-4)
+    assert largest(found) > 1e-3
+
+
+@pytest.mark.parametrize("kind", ["promoter", "chromatin"])
+def test_gradients_by_every_backend_are_those_of_the_dense_reference(kind: str) -> None:
+    found = {}
+    for route in ("dense", "blocked", "native", "auto"):
+        model = small_model(
+            kind, attention="bigbird", attention_backend=route, max_length=256
+        )
+        window = example(model)._replace(first=40, last=52)
+        found[route] = gradient_mutations(
+            model, window, [0], views_of(model, 100, 1, 1)
+        ).substitutions
+    for route, values in found.items():
+        np.testing.assert_allclose(
+            values, found["dense"], rtol=1e-4, atol=1e-4, err_msg=route
+        )
+    assert largest(found["dense"]) > 1e-3
+
+
+def test_gradients_of_a_window_with_too_many_tokens_are_refused() -> None:
+    model = small_model("numbers", max_length=16)
+    with fails(ModelError):
+        OneHotModel(model)(one_hot(random_dna(200, 1)).requires_grad_())
+    assert OneHotModel(model, view=View())(one_hot(random_dna(200, 1))).shape == (1, 1)

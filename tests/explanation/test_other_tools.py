@@ -89,6 +89,26 @@ def test_a_greedy_search_makes_the_best_substitutions() -> None:
     assert designed[0, int(base), int(at)] == 1
 
 
+@pytest.mark.filterwarnings("ignore:Convergence deltas")
+def test_deep_lift_shap_runs_and_favors_what_mutagenesis_favors() -> None:
+    from tangermeme.deep_lift_shap import deep_lift_shap
+
+    model = small_model("promoter")
+    with torch.no_grad():  # a sum over bases: no operation without a rule
+        model.network.ensemble.weight.zero_()
+        model.network.ensemble.kmers.weight[..., :-1].zero_()
+    (target,), x = windows(model, 1)
+    found = deep_lift_shap(
+        OneHotModel(model), x, n_shuffles=20, hypothetical=True, random_state=0, **CPU
+    )
+    whole = target._replace(first=0, last=len(target.window))
+    mutated = saturation_mutagenesis(model, whole, [0], [View()]).hypothetical[
+        0, ..., 0
+    ]
+    centered = found[0] - found[0].mean(0)
+    np.testing.assert_allclose(centered.T.detach(), mutated, atol=1e-4)
+
+
 @pytest.mark.slow
 def test_seqlets_are_annotated_with_motifs() -> None:
     from tangermeme.annotate import annotate_seqlets
