@@ -179,7 +179,7 @@ class Motif:
 
     name: str
     consensus: str
-    description: str
+    description: str = ""
 
     @property
     def width(self) -> int:
@@ -215,11 +215,11 @@ class Motif:
 
 
 CORE = (
-    Motif("CAAT", "RCCAATCAGC", "upstream box"),
-    Motif("GCBOX", "GTGGGCGGAR", "proximal box"),
-    Motif("TATA", "CTATAAAAGR", "core element of the TATA class"),
-    Motif("INR", "YTCAGTTCY", "initiator; its fourth base is the TSS"),
-    Motif("DPE", "AGACGTGCCK", "downstream element of the DPE class"),
+    Motif("CAAT", "RCCAATCAGC"),
+    Motif("GCBOX", "GTGGGCGGAR"),
+    Motif("TATA", "CTATAAAAGR"),
+    Motif("INR", "YTCAGTTCY"),
+    Motif("DPE", "AGACGTGCCK"),
 )
 FACTORS = (
     Motif("ALFA", "aCTTGATAAGyc", "binds every site; opens enhancers of type 1"),
@@ -658,15 +658,17 @@ def chromatin_peaks(
         end = end + rng.integers(-wobble, wobble + 1, size=len(rows))
         return start, end, anchor
 
-    intervals = [around(("promoter-tata",), 140, 80, 20)]
-    merged = {"TBP": merge_peaks(intervals, size, rng)}
-    for track, kind in (("OPEN1", "enhancer-1"), ("OPEN2", "enhancer-2")):
-        intervals = [island, around((kind,), 200, 200, 20)]
+    merged = {}
+    for track, kinds, before, after, wobble in (
+        ("TBP", ("promoter-tata",), 140, 80, 20),
+        ("OPEN1", ("enhancer-1",), 200, 200, 20),
+        ("OPEN2", ("enhancer-2",), 200, 200, 20),
+        ("START", ("promoter-dpe",), 200, 400, 30),
+        ("ENHANCER", tuple(ENHANCERS), 400, 400, 30),
+    ):
+        intervals = [island] if track.startswith("OPEN") else []
+        intervals.append(around(kinds, before, after, wobble))
         merged[track] = merge_peaks(intervals, size, rng)
-    intervals = [around(("promoter-dpe",), 200, 400, 30)]
-    merged["START"] = merge_peaks(intervals, size, rng)
-    intervals = [around(tuple(ENHANCERS), 400, 400, 30)]
-    merged["ENHANCER"] = merge_peaks(intervals, size, rng)
     for track, kind in (("ACTIVE", "activator"), ("SILENT", "silencer")):
         middle = loci.loc[loci["kind"] == kind, "anchor"].to_numpy()
         left = (middle - high, middle - low, middle - flank)

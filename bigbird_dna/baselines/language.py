@@ -1,11 +1,10 @@
 """Baselines of the language model on hidden tokens, for comparison with masked or causal language models.
 
-All are evaluated on the same hidden tokens, in bits for the bases of each token. Those with a plain name have
-the same input as a masked-token model: hidden tokens are unknown to each other, and contexts end at the
-nearest one. Those marked as one at a time have all tokens except the one in question, as if a masked-token
-model had one hidden token at a time. For a causal model, the baselines have every token, or base, to the left
-within the document, which is more than a causal model's input contains. Orders, strengths and exponents are
-chosen on hidden validation tokens: if these are also the evaluated ones, this favors the baselines.
+All are evaluated on the same hidden tokens, in bits for the bases of each token. They have the same input as a
+masked-token model: hidden tokens are unknown to each other, and contexts end at the nearest one. For a causal
+model, the baselines have every token, or base, to the left within the document, which is more than a causal
+model's input contains. Orders, strengths and exponents are chosen on hidden validation tokens: if these are also
+the evaluated ones, this favors the baselines.
 """
 
 from __future__ import annotations
@@ -21,18 +20,14 @@ from numpy.typing import NDArray
 from bigbird_dna.baselines.markov import LARGEST_ORDER, Markov
 from bigbird_dna.baselines.ngram import Floats, Tokens
 from bigbird_dna.baselines.tokens import (
-    LEFT,
-    VIEWS,
     MaskedTokens,
-    Product,
     TokenModels,
-    View,
     evenly,
     fit_token_models,
-    token_bits,
+    left_bits,
 )
 from bigbird_dna.console import log, progress
-from bigbird_dna.data.predictions import ONE_AT_A_TIME, UNIFORM
+from bigbird_dna.data.predictions import UNIFORM
 from bigbird_dna.genome.sequence import UNKNOWN, base_codes
 from bigbird_dna.tokens.interface import Tokenizer
 
@@ -44,15 +39,7 @@ TOKENS_LEFT = "token n-gram, from the left"
 TOKENS_BOTH = "token n-gram, both sides"
 BASES_LEFT = "Markov over bases, from the left"
 BASES_BOTH = "Markov over bases, both sides"
-PREDICTORS = (
-    UNIFORM,
-    UNIGRAM,
-    *(
-        name + rest
-        for rest in ("", ONE_AT_A_TIME)
-        for name in (TOKENS_LEFT, TOKENS_BOTH, BASES_LEFT, BASES_BOTH)
-    ),
-)
+PREDICTORS = (UNIFORM, UNIGRAM, TOKENS_LEFT, TOKENS_BOTH, BASES_LEFT, BASES_BOTH)
 LEFT_PREDICTORS = (UNIFORM, UNIGRAM, TOKENS_LEFT, BASES_LEFT)
 
 # Evenly spaced hidden validation tokens for choosing orders and exponents, and bases for choosing strengths.
@@ -121,37 +108,33 @@ class DocumentBases:
             yield HiddenSpans(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-class BaseModel(NamedTuple):
-    """A Markov model over bases for the spans of hidden tokens."""
-
-    markov: Markov
-    token_bases: DocumentBases
-
-    def bits(
-        self,
-        held_out: MaskedTokens,
-        order: int,
-        view: View,
-        chosen: NDArray[np.integer] | None = None,
-    ) -> Floats:
-        """Bits (M,) of all hidden tokens, or of the `chosen` ones, ascending."""
-        seen, both = view
-        bits, done = [np.zeros(0)], 0
-        for spans in self.token_bases.batches(*held_out):
-            rows: Tokens = np.arange(len(spans.starts))
-            if chosen is not None:
-                rows = chosen[(chosen >= done) & (chosen < done + len(rows))] - done
-            done += len(spans.starts)
-            before, behind = (None, None)
-            if not seen:
-                before, behind = (gaps[rows] for gaps in spans.apart())
-            starts, ends = spans.starts[rows], spans.ends[rows]
-            where = spans.codes, starts, ends, order, before
-            if both:
-                bits.append(self.markov.two_sided(*where, behind))
-            else:
-                bits.append(self.markov.one_sided(*where))
-        return np.concatenate(bits)
+def base_bits(
+    markov: Markov,
+    token_bases: DocumentBases,
+    held_out: MaskedTokens,
+    order: int,
+    *,
+    both: bool,
+    seen: bool,
+    chosen: Ints | None = None,
+) -> Floats:
+    """Bits (M,) of the bases of hidden tokens, all or the `chosen` ones, ascending, from the left or given both
+    sides; `seen`: hidden bases to the left are known."""
+    bits, done = [np.zeros(0)], 0
+    for spans in token_bases.batches(*held_out):
+        rows = np.arange(len(spans.starts))
+        if chosen is not None:
+            rows = chosen[(chosen >= done) & (chosen < done + len(rows))] - done
+        done += len(spans.starts)
+        before, behind = None, None
+        if not seen:
+            before, behind = (gaps[rows] for gaps in spans.apart())
+        where = spans.codes, spans.starts[rows], spans.ends[rows], order, before
+        if both:
+            bits.append(markov.two_sided(*where, behind))
+        else:
+            bits.append(markov.one_sided(*where))
+    return np.concatenate(bits)
 
 
 @dataclass(frozen=True)
@@ -159,39 +142,50 @@ class LanguageBaselines:
     """Fitted predictors, created by `fit_language_baselines`."""
 
     tokens: TokenModels
-    bases: BaseModel
-    base_orders: dict[View, int]
+    markov: Markov
+    token_bases: DocumentBases
+    orders: dict[
+        bool, int
+    ]  # of the Markov models from the left (False), and of both sides
+    causal: bool
 
     def evaluate(self, held_out: MaskedTokens) -> MaskedTokenBits:
         """Bits of hidden tokens."""
         none = np.zeros(0, np.int64)
         tokens = [text[positions] for text, positions in zip(*held_out, strict=True)]
-        lengths = self.bases.token_bases.lengths[np.concatenate([none, *tokens])]
+        lengths = self.token_bases.lengths[np.concatenate([none, *tokens])]
+        left, both, unigram = self.tokens
         bits = {
             UNIFORM: 2.0 * lengths,
-            UNIGRAM: token_bits(self.tokens.unigram, held_out, seen=True),
+            UNIGRAM: left_bits(unigram, held_out, seen=True),
+            TOKENS_LEFT: left_bits(left, held_out, seen=self.causal),
         }
-        notes = {UNIFORM: "2 bits per base", UNIGRAM: "token frequencies"}
-        strands = "both strands" if self.bases.markov.both_strands else "one strand"
-        for view, order in self.base_orders.items():
-            seen, both = view
-            end = ONE_AT_A_TIME if seen and len(self.base_orders) > 1 else ""
-            name = (TOKENS_BOTH if both else TOKENS_LEFT) + end
-            bits[name] = self.tokens.bits(held_out, view)
-            notes[name] = self._token_note(view)
-            name = (BASES_BOTH if both else BASES_LEFT) + end
-            bits[name] = self.bases.bits(held_out, order, view)
+        notes = {
+            UNIFORM: "2 bits per base",
+            UNIGRAM: "token frequencies",
+            TOKENS_LEFT: f"Kneser–Ney, order {left.order}",
+        }
+        if both is not None:
+            bits[TOKENS_BOTH] = both.bits(both.look_up(held_out))
+            exponents = ", ".join(f"{value:.2f}" for value in both.exponents[-1])
+            notes[TOKENS_BOTH] = (
+                f"Kneser–Ney, order {both.order}, exponents {exponents}".replace(
+                    "-", "−"
+                )
+            )
+        strands = "both strands" if self.markov.both_strands else "one strand"
+        for sides, order in self.orders.items():
+            name = BASES_BOTH if sides else BASES_LEFT
+            bits[name] = base_bits(
+                self.markov,
+                self.token_bases,
+                held_out,
+                order,
+                both=sides,
+                seen=self.causal,
+            )
             notes[name] = f"order {order}, {strands}"
-        names = PREDICTORS if len(self.base_orders) > 1 else LEFT_PREDICTORS
-        return MaskedTokenBits({name: bits[name] for name in names}, lengths, notes)
-
-    def _token_note(self, view: View) -> str:
-        model = self.tokens.best[view]
-        note = f"Kneser–Ney, order {model.order}"
-        if isinstance(model, Product):
-            exponents = ", ".join(f"{value:.2f}" for value in model.exponents[-1])
-            note += f", exponents {exponents}".replace("-", "−")
-        return note
+        return MaskedTokenBits(bits, lengths, notes)
 
 
 def fit_language_baselines(
@@ -217,10 +211,9 @@ def fit_language_baselines(
     if not hidden:
         what = "validation" if causal else "hidden validation"
         raise ValueError(f"baselines need at least one {what} token")
-    views = (LEFT,) if causal else VIEWS
     chosen = np.asarray(evenly(hidden, CHOOSING_TOKENS / hidden))
     tokens = fit_token_models(
-        training, validation, chosen, tokenizer, token_order, views
+        training, validation, chosen, tokenizer, token_order, causal
     )
     token_bases = DocumentBases(tokenizer)
     # Longer contexts are nearly all different, and their tables large.
@@ -234,10 +227,19 @@ def fit_language_baselines(
     size = sum(int(token_bases.lengths[text].sum()) for text in texts)
     sampled = evenly(len(texts), CHOOSING_BASES / size)
     markov.mix(token_bases.codes(texts[index]) for index in sampled)
-    model = BaseModel(markov, token_bases)
     orders = {}
-    for view in views:
-        tried = progress(range(base_order + 1), "orders of Markov models")
-        bits = [model.bits(validation, order, view, chosen).sum() for order in tried]
-        orders[view] = int(np.argmin(bits))
-    return LanguageBaselines(tokens, model, orders)
+    for both in (False,) if causal else (False, True):
+        bits = []
+        for order in progress(range(base_order + 1), "orders of Markov models"):
+            some = base_bits(
+                markov,
+                token_bases,
+                validation,
+                order,
+                both=both,
+                seen=causal,
+                chosen=chosen,
+            )
+            bits.append(some.sum())
+        orders[both] = int(np.argmin(bits))
+    return LanguageBaselines(tokens, markov, token_bases, orders, causal)

@@ -1,4 +1,4 @@
-"""The n-grams over tokens that best predict hidden tokens: fitted within a memory budget, orders chosen.
+"""The n-grams over tokens that best predict hidden tokens, with chosen orders.
 
 A two-sided n-gram is the normalized product of a forward and a backward n-gram:
 
@@ -6,7 +6,7 @@ A two-sided n-gram is the normalized product of a forward and a backward n-gram:
 
 with P_1 the frequency of w. If both sides were independent given w, a = b = 1 and c = −1 would be exact; the
 exponents are those with the fewest bits on validation tokens. The product's logarithm is linear in a, b, c,
-so the optimum has no rivals. If hidden tokens are unknown to each other, those
+so the optimum has no rivals. Hidden tokens are unknown to each other: those
 without a known neighbor on the left, on the right or on both sides have separate exponents.
 """
 
@@ -41,11 +41,6 @@ MOST_TOKENS = (
     12_000_000  # of training; n-grams up to order 6 of both directions need 4 GB
 )
 _PATIENCE = 2  # orders without improvement, after which longer n-grams are not tried
-
-View = tuple[bool, bool]
-"""Context of a predictor: whether it includes other hidden tokens, and whether both sides."""
-VIEWS: tuple[View, ...] = ((False, False), (False, True), (True, False), (True, True))
-LEFT: View = (True, False)
 
 
 class MaskedTokens(NamedTuple):
@@ -88,15 +83,15 @@ class Product(NamedTuple):
         """Order of each side."""
         return self.forward.order
 
-    def look_up(self, held_out: MaskedTokens, *, seen: bool = True) -> Surroundings:
-        """The surroundings of hidden tokens: all other tokens are known, including hidden ones if `seen`."""
+    def look_up(self, held_out: MaskedTokens) -> Surroundings:
+        """The surroundings of hidden tokens: all other tokens are known, except hidden ones."""
         parts = []
         for document, positions in zip(*held_out, strict=True):
             reverse = len(document) - 1 - positions[::-1]
-            forward = self.forward.contexts(document, positions, seen=seen)
-            backward = self.backward.contexts(document[::-1], reverse, seen=seen)
-            left = seen | (tokens_between(positions) > 0)
-            right = seen | (tokens_between(reverse)[::-1] > 0)
+            forward = self.forward.contexts(document, positions, seen=False)
+            backward = self.backward.contexts(document[::-1], reverse, seen=False)
+            left = tokens_between(positions) > 0
+            right = tokens_between(reverse)[::-1] > 0
             tokens = np.searchsorted(self.candidates, document[positions])
             parts.append((tokens, 2 * left + right, forward, backward[:, ::-1]))
         columns = zip(*parts, strict=True)
@@ -172,29 +167,20 @@ def _log_probabilities(
     return np.asarray(log_softmax(logits, axis=1))
 
 
-def token_bits(
-    model: KneserNey | Product, held_out: MaskedTokens, *, seen: bool
-) -> Floats:
-    """Bits (M,) of hidden tokens, for a product given both sides; `seen`: other hidden tokens are known."""
-    if isinstance(model, Product):
-        return model.bits(model.look_up(held_out, seen=seen))
-    pairs = zip(*held_out, strict=True)
-    bits = (
-        -model.log2_probabilities(document, places, seen=seen)
-        for document, places in pairs
-    )
-    return np.concatenate([np.zeros(0), *bits])
+def left_bits(model: KneserNey, held_out: MaskedTokens, *, seen: bool) -> Floats:
+    """Bits (M,) of hidden tokens given the preceding ones; `seen`: other hidden tokens are known."""
+    bits = [np.zeros(0)]
+    for document, positions in zip(*held_out, strict=True):
+        bits.append(-model.log2_probabilities(document, positions, seen=seen))
+    return np.concatenate(bits)
 
 
 class TokenModels(NamedTuple):
-    """N-grams over tokens with the best order for each view, and the token frequencies."""
+    """N-grams over tokens of the best orders, and the token frequencies."""
 
-    best: dict[View, KneserNey | Product]
+    left: KneserNey
+    both: Product | None  # None for causal models
     unigram: KneserNey
-
-    def bits(self, held_out: MaskedTokens, view: View) -> Floats:
-        """Bits (M,) of hidden tokens by the model of a view."""
-        return token_bits(self.best[view], held_out, seen=view[0])
 
 
 def evenly(count: int, fraction: float) -> list[int]:
@@ -209,12 +195,12 @@ def fit_token_models(
     chosen: Tokens,
     tokenizer: Tokenizer,
     longest: int,
-    views: Sequence[View] = VIEWS,
+    causal: bool = False,
 ) -> TokenModels:
-    """The best model of each view; orders and exponents are chosen on the `chosen` hidden validation tokens.
+    """The best models; orders and exponents are chosen on the `chosen` hidden validation tokens.
 
     Increasing orders are fitted in both directions to all documents, or to evenly spaced ones of at most
-    `MOST_TOKENS` in total.
+    `MOST_TOKENS` in total. For a `causal` model, hidden tokens know all tokens to the left, and nothing else.
     """
     total = sum(map(len, training))
     documents = [
@@ -225,9 +211,8 @@ def fit_token_models(
         f"n-grams over tokens, up to order {longest}: training on {tokens:,} of {total:,} tokens"
     )
     candidates, vocabulary = tokenizer.hidden_ids.astype(np.int64), tokenizer.vocabulary
-    best: dict[View, KneserNey | Product] = {}
-    least = dict.fromkeys(views, np.inf)
-    two_sided = any(both for _, both in views)
+    least_left = least_both = np.inf
+    both: Product | None = None
     forwards = KneserNey(longest, vocabulary).fitted_orders(documents)
     backwards = KneserNey(longest, vocabulary).fitted_orders(
         document[::-1] for document in documents
@@ -235,22 +220,20 @@ def fit_token_models(
     for forward in forwards:
         if forward.order == 1:
             unigram = forward
-        backward = next(backwards) if two_sided else forward
-        for view in views:
-            seen, both = view
-            model: KneserNey | Product = forward
-            if both:
-                model = Product(forward, backward, unigram, candidates)
-                before = best.get(view)
-                if isinstance(before, Product):
-                    model = model._replace(exponents=before.exponents)
-                around = model.look_up(validation, seen=seen).take(chosen)
-                model = model.fitted(around)
-                bits = model.bits(around)
-            else:
-                bits = token_bits(forward, validation, seen=seen)[chosen]
-            if bits.sum() < least[view]:
-                least[view], best[view] = float(bits.sum()), model
-        if forward.order >= max(model.order for model in best.values()) + _PATIENCE:
+        bits = left_bits(forward, validation, seen=causal)[chosen].sum()
+        if bits < least_left:
+            least_left, left = bits, forward
+        best = left.order
+        if not causal:
+            model = Product(forward, next(backwards), unigram, candidates)
+            if both is not None:
+                model = model._replace(exponents=both.exponents)
+            around = model.look_up(validation).take(chosen)
+            model = model.fitted(around)
+            bits = model.bits(around).sum()
+            if bits < least_both:
+                least_both, both = bits, model
+            best = max(best, both.order if both is not None else 0)
+        if forward.order >= best + _PATIENCE:
             break
-    return TokenModels(best, unigram)
+    return TokenModels(left, both, unigram)

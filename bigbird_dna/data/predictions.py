@@ -240,9 +240,6 @@ def negative_sets_of(frame: pd.DataFrame) -> list[str]:
 
 SPLIT = "split"
 UNIFORM = "uniform"
-ONE_AT_A_TIME = ", one token masked at a time"
-"""Suffix of predictors that see all tokens but the predicted one, including other masked tokens."""
-MODELS = (MODEL, MODEL + ONE_AT_A_TIME)
 # Bits per base of a predictor, and the difference model minus predictor, with intervals.
 BITS = [
     "split",
@@ -263,9 +260,7 @@ def language_model_table(
     bits: Mapping[str, ArrayLike],
     bases: ArrayLike,
     blocks: ArrayLike,
-    notes: Mapping[str, str] | None = None,
-    *,
-    model: str = MODEL,
+    notes: Mapping[str, str],
 ) -> pd.DataFrame:
     """Return one row per predictor in `bits`, with the columns `BITS_COLUMNS`.
 
@@ -273,8 +268,7 @@ def language_model_table(
     token. A negative `difference` favors the model; it is NaN for the model itself. Intervals need at least
     two blocks.
     """
-    found = bits_per_base(bits, bases, blocks, model)
-    notes = notes or {}
+    found = bits_per_base(bits, bases, blocks, MODEL)
     rows = [
         (name, *rate.bits_per_base, *rate.difference, notes.get(name, ""))
         for name, rate in found.items()

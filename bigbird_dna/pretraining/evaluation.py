@@ -13,7 +13,6 @@ from bigbird_dna.baselines.tokens import MaskedTokens as Documents
 from bigbird_dna.console import log
 from bigbird_dna.data.predictions import (
     MODEL,
-    ONE_AT_A_TIME,
     SPLIT,
     language_model_table,
 )
@@ -56,10 +55,6 @@ def training_documents(store: TokenStore) -> list[NDArray[np.integer]]:
     return [store.tokens[start:end] for start, end in pairwise(bounds)]
 
 
-ONE_AT_A_TIME_TOKENS = 500_000
-"""Maximum total tokens of inputs with one hidden token each: 15 seconds on one core for a small model."""
-
-
 def evaluate_pretraining(
     path: Path,
     tokens: Path,
@@ -73,7 +68,7 @@ def evaluate_pretraining(
 ) -> pd.DataFrame:
     """Write bits per base of a model and of baselines, with intervals, as TSV; return the table.
 
-    In at most `sequences` inputs per split, 15% of the tokens are hidden, all together or one at a time. A
+    In at most `sequences` inputs per split, 15% of the tokens are hidden. A
     causal model is evaluated on every token in the second half of each input, given the preceding tokens.
     The baselines learn from the training tokens. They are chosen on hidden validation tokens, which favors
     them there; `alone` omits them. Without test tokens, the table covers only the validation contigs. Raises
@@ -128,33 +123,21 @@ def evaluate_pretraining(
     tables = []
     for split, hidden in held_out.items():
         count, total = len(hidden.inputs), len(hidden.labels)
-        notes = dict(baselines[split].notes) if split in baselines else {}
-        kinds = {"": (hidden, np.arange(total))}
+        notes: dict[str, str] = {}
+        rows = {}
         if causal:
             log(f"{split}: {total:,} tokens in the second halves of {count:,} inputs")
             notes[MODEL] = "context: at least half of an input"
         else:
-            kinds[ONE_AT_A_TIME] = hidden.one_at_a_time(ONE_AT_A_TIME_TOKENS)
-            some = len(kinds[ONE_AT_A_TIME][1])
-            log(
-                f"{split}: {total:,} hidden tokens of {count:,} inputs; then {some:,} of them one at a time"
-            )
-            rest = "" if some == total else f"; {some:,} of the hidden tokens"
-            note = f"one token hidden at a time{rest}"
-            notes = {MODEL + ONE_AT_A_TIME: note, **notes}
-        for kind, (inputs, indices) in kinds.items():
-            with torch.inference_mode():
-                bits, _ = inputs.predict(network, tokenizer, world)
-            rows = {MODEL + kind: bits}
-            if split in baselines:
-                for name, values in baselines[split].bits.items():
-                    if name.endswith(ONE_AT_A_TIME) == bool(kind):
-                        rows[name] = values[indices]
-            table = language_model_table(
-                rows, inputs.bases, inputs.blocks, notes, model=MODEL + kind
-            )
-            table.insert(0, SPLIT, split)
-            tables.append(table)
+            log(f"{split}: {total:,} hidden tokens of {count:,} inputs")
+        with torch.inference_mode():
+            rows[MODEL], _ = hidden.predict(network, tokenizer, world)
+        if split in baselines:
+            rows |= baselines[split].bits
+            notes |= baselines[split].notes
+        table = language_model_table(rows, hidden.bases, hidden.blocks, notes)
+        table.insert(0, SPLIT, split)
+        tables.append(table)
     table_of_splits = pd.concat(tables, ignore_index=True)
     with atomic_path(output) as temporary:
         write_tsv(temporary, table_of_splits)

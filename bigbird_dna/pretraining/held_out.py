@@ -110,33 +110,6 @@ class HeldOut(NamedTuple):
         blocks = (np.cumsum(widths)[at] - bases) // BLOCK_BASES
         return cls(inputs, positions, at, np.concatenate(labels), bases, blocks)
 
-    def one_at_a_time(self, tokens: int) -> tuple[Self, NDArray[np.int64]]:
-        """Return inputs that hide one token each, and the ascending indices (C,) of these tokens. They are
-        evenly spaced, as many as fit into `tokens` input tokens in total."""
-        longest = max(len(example.ids) for example in self.inputs)
-        count = max(tokens // longest, 1)
-        chosen = _evenly_spaced(np.arange(len(self.labels)), count)
-        first = np.cumsum([0, *map(len, self.positions)])
-        inputs, positions = [], []
-        for number in chosen.tolist():
-            row = int(first.searchsorted(number, "right")) - 1
-            hidden, places = self.inputs[row], self.positions[row]
-            ids = hidden.ids.copy()
-            ids[places] = self.labels[first[row] : first[row + 1]]
-            position = places[number - first[row]]
-            ids[position] = hidden.ids[position]
-            inputs.append(hidden._replace(ids=ids))
-            positions.append(np.array([position]))
-        selected = type(self)(
-            inputs,
-            positions,
-            self.tokens[chosen],
-            self.labels[chosen],
-            self.bases[chosen],
-            self.blocks[chosen],
-        )
-        return selected, chosen
-
     def predict(
         self, network: nn.Module, tokenizer: Tokenizer, world: World
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

@@ -15,9 +15,7 @@ from bigbird_dna.data.predictions import (
     ALL,
     CONTROL,
     MODEL,
-    MODELS,
     NETWORK,
-    ONE_AT_A_TIME,
     of_split,
     read_bits,
 )
@@ -167,13 +165,7 @@ def summarize(config: Config, paths: RunPaths) -> pd.DataFrame:
         bits = of_split(read_bits(path), "test")
         bits = bits.rename(columns={"bits_per_base": "value"})
         bits = bits.rename(columns={"low": "value_low", "high": "value_high"})
-        single = bits["predictor"].str.endswith(ONE_AT_A_TIME)
-        for table, suffix in ((bits[~single], ""), (bits[single], ONE_AT_A_TIME)):
-            if table["predictor"].isin(MODELS).any():
-                predictors = table["predictor"].str.removesuffix(ONE_AT_A_TIME)
-                table = table.assign(predictor=predictors)
-                task = f"held-out sequence{suffix}"
-                rows += compare(task, "bits per base", table)
+        rows += compare("held-out sequence", "bits per base", bits)
 
     columns = ["task", "metric", "model", "model_low", "model_high", "compared_with"]
     columns += ["best", "best_low", "best_high", "difference", "difference_low"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from bigbird_dna.console import log
-from bigbird_dna.data.predictions import MODELS
+from bigbird_dna.data.predictions import MODEL
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.pages import write_figure
@@ -79,7 +79,7 @@ def bits_per_base_figure(table: pd.DataFrame, path: Path) -> None:
     import plotly.express as px
 
     rows = table.sort_values("bits_per_base", ascending=False, kind="stable")
-    is_model = rows["predictor"].isin(MODELS)
+    is_model = rows["predictor"] == MODEL
     rows = rows.assign(
         kind=is_model.map({True: "model", False: "baseline"}),
         above=rows["high"] - rows["bits_per_base"],

@@ -15,11 +15,12 @@ from bigbird_dna.baselines.language import (
     TOKENS_LEFT,
     UNIGRAM,
     DocumentBases,
+    base_bits,
     fit_language_baselines,
 )
 from bigbird_dna.baselines.ngram import KneserNey
-from bigbird_dna.baselines.tokens import VIEWS, MaskedTokens
-from bigbird_dna.data.predictions import ONE_AT_A_TIME, UNIFORM
+from bigbird_dna.baselines.tokens import MaskedTokens
+from bigbird_dna.data.predictions import UNIFORM
 from tests.golden.messages import fails
 from tests.toys import encode, random_dna
 
@@ -76,8 +77,10 @@ def test_batches_are_what_one_would_be(tokenizer, monkeypatch):
     monkeypatch.setattr("bigbird_dna.baselines.language.BATCH", 1)
     for name, bits in fitted.evaluate(held_out).bits.items():
         np.testing.assert_array_equal(bits, whole.bits[name])
+    models = fitted.markov, fitted.token_bases, held_out, 3
     some, every = (
-        fitted.bases.bits(held_out, 3, (False, True), part) for part in (chosen, None)
+        base_bits(*models, both=True, seen=False, chosen=part)
+        for part in (chosen, None)
     )
     np.testing.assert_array_equal(some, every[chosen])
 
@@ -90,7 +93,7 @@ def test_each_predictor_sees_what_it_may(tokenizer):
     fitted = fit_language_baselines(
         training, held_out, tokenizer, token_order=3, base_order=4
     )
-    fitted = replace(fitted, base_orders=dict.fromkeys(VIEWS, 4))
+    fitted = replace(fitted, orders={False: 4, True: 4})
     before = fitted.evaluate(held_out).bits
     changed = documents[0].copy()
     places = held_out.hidden[0]
@@ -107,41 +110,35 @@ def test_each_predictor_sees_what_it_may(tokenizer):
     after = fitted.evaluate(MaskedTokens([changed], held_out.hidden)).bits
     rest = np.arange(len(places)) != one
     for name in PREDICTORS:
-        same = np.array_equal(after[name][rest], before[name][rest])
-        assert same is not name.endswith(ONE_AT_A_TIME), name
+        np.testing.assert_array_equal(after[name][rest], before[name][rest])
         if name != UNIFORM:
             assert after[name][one] != before[name][one]
 
 
-def test_tokens_from_the_left_are_those_of_the_model_itself(tokenizer):
+def test_a_causal_model_s_baselines_know_all_tokens_on_the_left(tokenizer):
     training = documents_of(tokenizer, [4000, 3000], 1)
     documents = documents_of(tokenizer, [900, 800], 9)
     held_out = hide(documents, tokenizer, 0.1, 0)
     options = {"token_order": 3, "base_order": 2, "both_strands": False}
-    evaluated, causal = (
-        fit_language_baselines(
-            training, held_out, tokenizer, **options, causal=only_left
-        ).evaluate(held_out)
-        for only_left in (False, True)
-    )
-    assert tuple(causal.bits) == LEFT_PREDICTORS
-    for (
-        name
-    ) in LEFT_PREDICTORS:  # with all tokens on the left, as those that see the rest
-        same = name + ONE_AT_A_TIME if name + ONE_AT_A_TIME in evaluated.bits else name
-        np.testing.assert_array_equal(causal.bits[name], evaluated.bits[same])
-        assert causal.notes[name] == evaluated.notes[same]
+    causal = fit_language_baselines(
+        training, held_out, tokenizer, **options, causal=True
+    ).evaluate(held_out)
+    assert tuple(causal.bits) == tuple(causal.notes) == LEFT_PREDICTORS
     assert causal.notes[BASES_LEFT].endswith("one strand")
-    order = int(evaluated.notes[TOKENS_LEFT + ONE_AT_A_TIME].rsplit(" ", 1)[1])
-    for name, length in ((UNIGRAM, 1), (TOKENS_LEFT + ONE_AT_A_TIME, order)):
+    order = int(causal.notes[TOKENS_LEFT].rsplit(" ", 1)[1])
+    for name, length in ((UNIGRAM, 1), (TOKENS_LEFT, order)):
         model = KneserNey(length, tokenizer.vocabulary).fit(training)
         pairs = zip(*held_out, strict=True)
         bits = np.concatenate(
             [-model.log2_probabilities(text)[places] for text, places in pairs]
         )
-        np.testing.assert_allclose(evaluated.bits[name], bits)
-    np.testing.assert_array_equal(evaluated.bits[UNIFORM], 2 * evaluated.bases)
-    assert set(evaluated.bits) == set(evaluated.notes) == set(PREDICTORS)
+        np.testing.assert_allclose(causal.bits[name], bits)
+    np.testing.assert_array_equal(causal.bits[UNIFORM], 2 * causal.bases)
+    evaluated = fit_language_baselines(
+        training, held_out, tokenizer, **options
+    ).evaluate(held_out)
+    assert tuple(evaluated.bits) == tuple(evaluated.notes) == PREDICTORS
+    np.testing.assert_array_equal(evaluated.bits[UNIGRAM], causal.bits[UNIGRAM])
     assert {len(bits) for bits in evaluated.bits.values()} == {
         sum(map(len, held_out.hidden))
     }
@@ -153,19 +150,14 @@ def test_pieces_tell_of_their_neighbors_what_bases_do_not(tokenizer):
     rng = np.random.default_rng(0)
     texts = ["".join(rng.choice(list("ACGT"), 6000)) for _ in range(30)]
     documents = tokenizer.encode_batch(texts)
-    held_out = hide(documents[20:], tokenizer, 0.15, 0)
+    held_out = hide(documents[20:], tokenizer, 0.05, 0)
     found = fit_language_baselines(
         documents[:20], held_out, tokenizer, token_order=2, base_order=3
     ).evaluate(held_out)
     rates = {name: bits.sum() / found.bases.sum() for name, bits in found.bits.items()}
     for name in (BASES_LEFT, BASES_BOTH):
         assert 1.995 < rates[name] < 2.01
-    assert (
-        rates[TOKENS_BOTH + ONE_AT_A_TIME]
-        < 1.97
-        < 1.99
-        < rates[TOKENS_LEFT + ONE_AT_A_TIME]
-    )
+    assert rates[TOKENS_BOTH] < 1.98 < 1.99 < rates[TOKENS_LEFT]
 
 
 @pytest.fixture

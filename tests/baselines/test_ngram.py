@@ -157,7 +157,7 @@ def product(documents, order=3):
     return Product(forward, backward, KneserNey(1, SYMBOLS).fit(documents), CANDIDATES)
 
 
-def hidden(document, every=3):
+def hidden(document, every=4):
     places = np.arange(0, len(document), every)
     return places[np.isin(document[places], CANDIDATES)]
 

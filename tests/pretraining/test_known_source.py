@@ -18,14 +18,13 @@ import pytest
 import torch
 
 from bigbird_dna.baselines.language import (
-    BASES_BOTH,
     BASES_LEFT,
     PREDICTORS,
     TOKENS_LEFT,
     UNIGRAM,
 )
 from bigbird_dna.config.reading import parse_config
-from bigbird_dna.data.predictions import MODEL, MODELS, ONE_AT_A_TIME, SPLIT, UNIFORM
+from bigbird_dna.data.predictions import MODEL, SPLIT, UNIFORM
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.metrics.resampling import bits_per_base
 from bigbird_dna.pretraining import evaluation
@@ -114,7 +113,6 @@ def evaluating(order: int) -> Iterator[list[tuple[Any, ...]]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evaluation, "language_model_table", noting)
-        patch.setattr(evaluation, "ONE_AT_A_TIME_TOKENS", EVERY * TOKENS)
         fit = partial(evaluation.fit_language_baselines, base_order=order)
         patch.setattr(evaluation, "fit_language_baselines", fit)
         yield given
@@ -130,7 +128,6 @@ class EvaluatedTokens(NamedTuple):
         np.ndarray
     )  # (M,) given what is seen of the same document, as the baselines
     told: np.ndarray  # (M,) given all other bases of the document
-    told_of_inputs: np.ndarray  # (M,) given all other bases of the input
 
 
 def judge(
@@ -152,8 +149,7 @@ def judge(
             token_order=source.order + 3,
             **sizes,
         )
-    (plain, _, blocks, _), (rest, *_) = given[-2:]  # of the test contig
-    bits = plain | rest
+    bits, _, blocks, _ = given[-1]  # of the test contig
     rows = table[table[SPLIT] == "test"].set_index("predictor")["bits_per_base"]
     assert dict(rows) == pytest.approx(
         {name: values.mean() for name, values in bits.items()}
@@ -166,12 +162,6 @@ def judge(
     labels = codes[held_out.labels]
     inputs = [codes[row.ids[1:-1]] for row in held_out.inputs]
     places = [own - 1 for own in held_out.positions]
-    ends = np.cumsum([len(own) for own in places])
-    shown = [text.copy() for text in inputs]
-    for text, own, values in zip(
-        shown, places, np.split(labels, ends[:-1]), strict=True
-    ):
-        text[own] = values
     whole = [codes[document] for document in documents.documents]
     return EvaluatedTokens(
         bits,
@@ -179,7 +169,6 @@ def judge(
         known(source, inputs, places, labels, told=False),
         known(source, whole, documents.hidden, labels, told=False),
         known(source, whole, documents.hidden, labels, told=True),
-        known(source, shown, places, labels, told=True),
     )
 
 
@@ -203,32 +192,19 @@ def known(
 
 def check(evaluated: EvaluatedTokens, source: Source) -> None:
     """The model comes within 2 % of what the source knows; neither it nor a baseline gets below that."""
-    assert {*evaluated.bits} == {*MODELS, *PREDICTORS}
-    for name, least in zip(
-        MODELS, (evaluated.of_inputs, evaluated.told_of_inputs), strict=True
-    ):
-        assert evaluated.bits[name].mean() < 1.02 * least.mean(), name
-        assert not surely_below(evaluated, evaluated.bits[name], least), name
+    assert {*evaluated.bits} == {MODEL, *PREDICTORS}
+    assert evaluated.bits[MODEL].mean() < 1.02 * evaluated.of_inputs.mean()
+    assert not surely_below(evaluated, evaluated.bits[MODEL], evaluated.of_inputs)
     for name, bits in evaluated.bits.items():
-        least = (
-            evaluated.told if name.endswith(ONE_AT_A_TIME) else evaluated.of_documents
-        )
-        assert not surely_below(evaluated, bits, least), name
+        assert not surely_below(evaluated, bits, evaluated.of_documents), name
     # What tells an interval of nothing from one of something: each sees less than the one after it.
     grades = [
         evaluated.bits[UNIGRAM],
-        evaluated.bits[BASES_LEFT + ONE_AT_A_TIME],
         evaluated.of_inputs,
         evaluated.of_documents,
     ]
     for less, more in pairwise([evaluated.bits[UNIFORM], *grades, evaluated.told]):
         assert surely_below(evaluated, more, less)
-    assert evaluated.bits[BASES_LEFT + ONE_AT_A_TIME].mean() == pytest.approx(
-        source.entropy, rel=0.01
-    )
-    assert evaluated.bits[BASES_BOTH + ONE_AT_A_TIME].mean() == pytest.approx(
-        evaluated.told.mean(), rel=0.01
-    )
 
 
 def surely_below(

@@ -17,7 +17,7 @@ from bigbird_dna.baselines.language import PREDICTORS
 from bigbird_dna.config.reading import load_config, parse_config
 from bigbird_dna.config.run import Config
 from bigbird_dna.config.training import PretrainingConfig
-from bigbird_dna.data.predictions import ONE_AT_A_TIME, read_bits
+from bigbird_dna.data.predictions import read_bits
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, reverse_complement
@@ -166,31 +166,6 @@ def test_what_is_held_out_is_hidden_once_and_lies_where_it_says(
     assert {*held_out.tokens} <= {*whole.tokens}
 
 
-@pytest.mark.parametrize("room", [10_000_000, 96 * 7])
-def test_one_token_is_hidden_at_a_time(
-    stores: dict[str, TokenStore], tokenizer: DnaTokenizer, room: int
-) -> None:
-    together = HeldOut.draw(stores["valid"], tokenizer, 96, 40, pairs=True)
-    alone, chosen = together.one_at_a_time(room)
-    assert len(chosen) == len(alone.inputs) == min(len(together.labels), room // 96)
-    for name in ("tokens", "labels", "bases", "blocks"):
-        assert (getattr(alone, name) == getattr(together, name)[chosen]).all()
-    row = np.repeat(
-        np.arange(len(together.inputs)), [len(own) for own in together.positions]
-    )
-    shown = [example.ids.copy() for example in together.inputs]
-    for index, label, place in zip(
-        row, together.labels, np.concatenate(together.positions), strict=True
-    ):
-        shown[index][place] = label
-    for number, example, (place,) in zip(
-        chosen, alone.inputs, alone.positions, strict=True
-    ):
-        assert np.flatnonzero(example.ids != shown[row[number]]).tolist() == [place]
-        assert example.ids[place] == tokenizer.mask_id
-        assert example.first == together.inputs[row[number]].first
-
-
 def untrained(
     config: Path, tokenizer: DnaTokenizer, settings: PretrainingSettings
 ) -> LoadedModel:
@@ -296,9 +271,7 @@ def test_model_and_baselines_are_evaluated_on_the_same_hidden_tokens(
     table = read_bits(path)
     assert dict.fromkeys(table["split"]) == dict.fromkeys(["valid", "test"])
     rows = table[table["split"] == "valid"].set_index("predictor")
-    told = [name for name in PREDICTORS if name.endswith(ONE_AT_A_TIME)]
-    plain = [name for name in PREDICTORS if name not in told]
-    assert [*rows.index] == ["model", *plain, "model" + ONE_AT_A_TIME, *told]
+    assert [*rows.index] == ["model", *PREDICTORS]
     held_out = HeldOut.draw(stores["valid"], tokenizer, 64, 30, pairs=False)
     with torch.inference_mode():
         bits, _ = held_out.predict(load(model).network.eval(), tokenizer, ALONE)
@@ -306,12 +279,6 @@ def test_model_and_baselines_are_evaluated_on_the_same_hidden_tokens(
     assert rows.loc["model", "bits_per_base"] == pytest.approx(own, rel=1e-5)
     assert rows.loc["uniform", "bits_per_base"] == 2
     assert rows.loc["uniform", "difference"] == pytest.approx(own - 2, rel=1e-4)
-    for name in told:
-        gap = (
-            rows.loc["model" + ONE_AT_A_TIME, "bits_per_base"]
-            - rows.loc[name, "bits_per_base"]
-        )
-        assert rows.loc[name, "difference"] == pytest.approx(gap, rel=1e-4)
     counts = np.bincount(
         np.concatenate(training_documents(stores["train"])),
         minlength=tokenizer.vocabulary,
@@ -344,11 +311,9 @@ def test_a_model_evaluated_alone_has_the_same_figures_and_mistakes_are_refused(
     ]
     invoke("evaluate pretraining", *words, "--model-only", "-o", tmp_path / "alone.tsv")
     beside = read_bits(table)
-    own = beside[
-        beside["predictor"].isin(["model", "model" + ONE_AT_A_TIME])
-    ].reset_index(drop=True)
+    own = beside[beside["predictor"] == "model"].reset_index(drop=True)
     alone = read_bits(tmp_path / "alone.tsv")
-    assert len(alone) == 4
+    assert len(alone) == 2
     pd.testing.assert_frame_equal(alone, own)
     # What can't be evaluated is refused.
     with fails(UsageError):

@@ -72,7 +72,6 @@ BITS = (
     "test\tmodel\t1.92\t1.91\t1.93\t\t\t\t\n"
     "test\tuniform\t2\t2\t2\t-0.08\t-0.09\t-0.07\t2 bits a base\n"
     "test\tbigrams\t1.94\t1.93\t1.95\t-0.02\t-0.03\t-0.01\torder 2\n"
-    "test\tbigrams, one token masked at a time\t1.9\t1.89\t1.91\t0.02\t0.01\t0.03\torder 2\n"
 )
 LOG = (
     "".join(
