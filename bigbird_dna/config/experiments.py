@@ -15,9 +15,7 @@ from bigbird_dna.config.section import Section, field
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 StudyTask = Literal["promoters", "chromatin"]
 StudyStart = Literal["pretrained", "random", "random_long"]
-STUDY_TASKS: tuple[StudyTask, ...] = get_args(StudyTask)
-STUDY_STARTS: tuple[StudyStart, ...] = get_args(StudyStart)
-PRETRAINED, RANDOM, LONGER = STUDY_STARTS
+PRETRAINED, RANDOM, LONGER = get_args(StudyStart)
 
 NetworkComparator = Literal["cnnprom", "deepromoter", "deepsea", "danq", "residual-cnn"]
 NETWORK_NAMES: tuple[str, ...] = get_args(NetworkComparator)
