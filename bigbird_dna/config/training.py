@@ -76,6 +76,11 @@ class PretrainingConfig(TrainingConfig):
         "model that fine-tuning starts from, in place of pretraining: model directory, name of a published "
         "model, or directory of a HuggingFace checkpoint",
     )
+    further_tokens: Annotated[tuple[FileName, ...], NOT_IN_FINGERPRINT] = field(
+        (),
+        "directories of prepare tokens with the same tokenizer, such as of other genomes, whose training "
+        "tokens are used as well",
+    )
     sequence_tokens: int = field(
         512, "tokens per input: [CLS] A [SEP]; next_sentence: and B [SEP]", ge=16
     )
@@ -98,6 +103,9 @@ class PretrainingConfig(TrainingConfig):
     ngram_order: Annotated[int, MONITORING] = field(
         6, "maximum order of token n-gram baselines", ge=1, le=12
     )
+
+    def _faults(self) -> Iterator[str]:
+        yield from self._repeats("further_tokens")
 
     def check_causal(self) -> None:
         """`ValueError` for keys that are incompatible with next-token prediction."""

@@ -1,7 +1,7 @@
 """Pretraining inputs drawn from a token store."""
 
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,14 @@ from bigbird_dna.tokens.interface import Tokenizer
 Ids = NDArray[np.integer]
 
 
+class Values(Protocol):
+    """An array, or several of which slices are read as of one."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, key: Any, /) -> Any: ...
+
+
 class Tokens(Protocol):
     """Concatenated tokens of documents, as in a `TokenStore`."""
 
@@ -20,7 +28,7 @@ class Tokens(Protocol):
         """Path for error messages."""
 
     @property
-    def tokens(self) -> NDArray[np.integer]:
+    def tokens(self) -> Values:
         """Token ids (N,)."""
 
     @property

@@ -32,7 +32,7 @@ from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.pretraining.sampling import Sampler, Tokens, document_bounds, sampler
 from bigbird_dna.tokens.interface import NOT_MASKED, Tokenizer, mask_tokens, next_tokens
 from bigbird_dna.tokens.load import load_tokenizer
-from bigbird_dna.tokens.store import TokenStore
+from bigbird_dna.tokens.store import JoinedStores, TokenStore
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.task import Task, TrainingResult, write_trained
@@ -50,8 +50,8 @@ Floats = NDArray[np.float64]
 
 
 class PretrainingTask(Task[nn.Module, dict[str, float]]):
-    """Pretraining on the stores `train` and `valid` in `tokens`; `ConfigError` if inputs exceed the encoder's
-    maximum length.
+    """Pretraining on the stores `train` and `valid` in `tokens`, and on the further training stores of the
+    configuration; `ConfigError` if inputs exceed the encoder's maximum length.
 
     The loss is the mean over masked tokens (`causal`: all tokens), plus that over inputs for next sentences.
     """
@@ -87,16 +87,30 @@ class PretrainingTask(Task[nn.Module, dict[str, float]]):
             for split in ("train", "valid")
         }
 
+    @cached_property
+    def further(self) -> list[TokenStore]:
+        """Training token stores of other genomes; `DataError` if one was made with another tokenizer."""
+        return [
+            TokenStore(Path(home) / "train", self.tokenizer)
+            for home in self.config.further_tokens
+        ]
+
+    @cached_property
+    def training_tokens(self) -> TokenStore | JoinedStores:
+        """The training tokens of all genomes, the run's own first, as one store."""
+        train = self.stores["train"]
+        return JoinedStores([train, *self.further]) if self.further else train
+
     def identity(self) -> dict[str, Any]:
         """Return the settings and the descriptions of the token stores."""
         return {
             "task": self.settings.task,
             "tokenizer": self.tokenizer.sha256,
-            "data": [store.info for store in self.stores.values()],
+            "data": [store.info for store in [*self.stores.values(), *self.further]],
         }
 
     def check(self) -> None:
-        for store in self.stores.values():
+        for store in (self.training_tokens, self.stores["valid"]):
             store.verify()
 
     def build(self) -> nn.Module:
@@ -105,14 +119,14 @@ class PretrainingTask(Task[nn.Module, dict[str, float]]):
     def initialize(self, network: nn.Module) -> None:
         assert isinstance(network, PretrainingNetwork)
         if self.config.embedding_init == "cooccurrence":
-            init_from_counts(network, self.stores["train"])
+            init_from_counts(network, self.training_tokens)
 
     @cached_property
     def sampler(self) -> Sampler:
         """The training inputs."""
         config = self.config
         return sampler(
-            self.stores["train"],
+            self.training_tokens,
             self.tokenizer,
             config.sequence_tokens,
             config.next_sentence,
@@ -236,6 +250,8 @@ class PretrainingTask(Task[nn.Module, dict[str, float]]):
         data: dict[str, Any] = {
             split: store.info for split, store in self.stores.items()
         }
+        if self.further:
+            data["further"] = [store.info for store in self.further]
         metrics = {
             **measured,
             "split": "valid",

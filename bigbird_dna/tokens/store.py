@@ -189,3 +189,46 @@ class TokenStore:
         for name, expected in self.info["files"].items():
             if checksum(self.directory / name) != expected:
                 raise DataError(f"{self.directory / name}: damaged; tokenize again")
+
+
+class JoinedStores:
+    """Token stores of several genomes, read as one; offsets are in memory."""
+
+    def __init__(self, stores: Sequence[TokenStore]) -> None:
+        self.stores = tuple(stores)
+        self.directory = stores[0].directory
+        self.tokens = _JoinedTokens([store.tokens for store in stores])
+        self.sentences = _join_offsets([store.sentences for store in stores])
+        self.documents = _join_offsets([store.documents for store in stores])
+
+    def verify(self) -> None:
+        """Read all files of all stores; see `TokenStore.verify`."""
+        for store in self.stores:
+            store.verify()
+
+
+class _JoinedTokens:
+    """Arrays of token ids, of which slices are read as if they were concatenated."""
+
+    def __init__(self, arrays: Sequence[NDArray[np.integer]]) -> None:
+        self._arrays = arrays
+        self._starts = np.cumsum([0, *map(len, arrays)])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __getitem__(self, key: Any) -> NDArray[np.integer]:
+        """Return the ids of a slice of consecutive ones."""
+        start, stop, _ = key.indices(len(self))
+        slices = [
+            tokens[max(start - first, 0) : max(stop - first, 0)]
+            for tokens, first in zip(self._arrays, self._starts[:-1], strict=True)
+        ]
+        return np.concatenate(slices)
+
+
+def _join_offsets(offsets: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    joined = np.zeros(1, np.int64)
+    for starts in offsets:
+        joined = np.concatenate([joined, starts[1:] + joined[-1]])
+    return joined

@@ -7,6 +7,7 @@ CONTROLS = ["control"] if CONTROL_SET else []
 rule pretrain:
     input:
         **TOKENS,
+        further=[f"{home}/train/store.json" for home in CONFIG.pretraining.further_tokens],
         config=PATHS.stage("pretraining"),
     output:
         directory(PATHS.pretrained),
