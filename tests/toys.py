@@ -371,3 +371,8 @@ def checksums(directory: Path) -> dict[str, str]:
         for path in directory.rglob("*")
         if path.name not in timed
     }
+
+
+def whole_contigs(contigs: Mapping[str, int]) -> list[Interval]:
+    """All bases of contigs of these lengths."""
+    return [Interval(contig, 0, length) for contig, length in contigs.items()]

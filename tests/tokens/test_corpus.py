@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval, whole_contigs
+from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.tokens.corpus import (
     Document,
     DocumentPlan,
@@ -20,6 +20,7 @@ from bigbird_dna.tokens.corpus import (
     iter_documents,
     sample_sentences,
 )
+from tests.toys import whole_contigs
 
 SHORT = DocumentPlan(
     passes=2, max_start_offset=50, sentence_bases=(5, 10), sentences_per_document=(2, 3)

@@ -20,7 +20,6 @@ from bigbird_dna.genome.sequence import (
     Interval,
     fraction_n,
     reverse_complement,
-    whole_contigs,
 )
 from bigbird_dna.tokens.corpus import DocumentPlan, iter_documents
 from bigbird_dna.tokens.dna import DnaTokenizer
@@ -33,6 +32,7 @@ from bigbird_dna.tokens.store import (
     build_store,
 )
 from tests.golden.messages import fails
+from tests.toys import whole_contigs
 
 FILES = (TOKENS, SENTENCES, DOCUMENTS)
 PLAN = DocumentPlan(
