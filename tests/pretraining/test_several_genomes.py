@@ -10,7 +10,7 @@ from bigbird_dna.config.reading import load_config
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval, whole_contigs
+from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.pretraining.task import PretrainingTask
 from bigbird_dna.tokens.corpus import DocumentPlan
 from bigbird_dna.tokens.dna import DnaTokenizer
@@ -33,7 +33,7 @@ def home(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         DnaTokenizer.load(paths.tokenizer),
     )
     other = DnaTokenizer.train(["ACGT" * 20], home / "other.model", 12)
-    contigs = whole_contigs({"one": reference.contigs["one"]})
+    contigs = [Interval("one", 0, reference.contigs["one"])]
 
     def build(name: str, segments: list[Interval], pieces: DnaTokenizer) -> None:
         shutil.copytree(paths.tokens / "valid", home / name / "valid")
