@@ -8,8 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
+import bigbird_dna
 from tests.cli.command import words_of_command
 from tests.conftest import REPOSITORY
 from tests.docs.blocks import blocks
@@ -24,7 +27,7 @@ def lab(tmp_path: Path) -> Path:
     """A folder with the files of the page, each by the name that the text before it ends with."""
     text = (REPOSITORY / PAGE).read_text(encoding="utf-8")
     names = re.findall(r"`(lab_\w+\.py)`:\n\n```py\n", text)
-    assert len(names) == 4
+    assert len(names) == 5
     for name, block in zip(names, blocks(PAGE, "py"), strict=True):
         (tmp_path / name).write_text(block.text)
     return tmp_path
@@ -76,6 +79,24 @@ def test_a_task(lab: Path) -> None:
     mean = sum(values) / len(values)
     spread = sum((value - mean) ** 2 for value in values) / len(values)
     assert json.loads((lab / "model/metrics.json").read_text())["loss"] < spread / 2
+
+
+def test_a_format(lab: Path) -> None:
+    example = REPOSITORY / "resources/examples/yeast_VII_20kb.fa.gz"
+    python(lab, "lab_format.py", "yeast-promoters", example, "sites.gff3")
+    bigbird_dna.score_promoters("yeast-promoters", example, lab / "scores.tsv")
+    scores = pd.read_csv(lab / "scores.tsv", sep="\t", comment="#")
+    expected = scores[scores["score"] >= 0.5]
+    columns = ["contig", "source", "type", "start", "end", "score", "strand"]
+    columns += ["phase", "attributes"]
+    written = pd.read_csv(lab / "sites.gff3", sep="\t", comment="#", names=columns)
+    assert len(expected) > 20
+    assert (written["start"] - 1).tolist() == expected["start"].tolist()
+    assert written["end"].tolist() == expected["end"].tolist()
+    assert written["strand"].tolist() == expected["strand"].tolist()
+    np.testing.assert_allclose(written["score"], expected["score"], atol=6e-5)
+    tss = written["attributes"].str.removeprefix("tss=").astype(int) - 1
+    assert tss.tolist() == expected["tss"].astype(int).tolist()
 
 
 @pytest.mark.slow
