@@ -52,8 +52,6 @@ def check_output(output: Path | None, inputs: Iterable[object]) -> None:
     """
     if output is None or is_special(output):
         return
-    if not output.parent.is_dir():
-        raise UsageError(f"{output}: directory {output.parent} does not exist")
     real = output.resolve()
     for source in inputs:
         if isinstance(source, (str, Path)) and Path(source).exists():

@@ -230,9 +230,12 @@ def test_every_reader_of_lines_refuses_what_would_break_a_table(
         "\u2028",
         "\u2029",
     ):
-        for fields in ((f"c{mark}", "5", "n"), ("c", "5", f"n{mark}n")):
-            with fails(DataError):
-                read(table(*fields))
+        with fails(DataError):
+            read(table(f"c{mark}", "5", "n"))
+        if read is read_peaks:  # the names of peaks are not used
+            continue
+        with fails(DataError):
+            read(table("c", "5", f"n{mark}n"))
 
 
 def test_a_contig_that_would_be_a_comment_is_refused(tmp_path):
