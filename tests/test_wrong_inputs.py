@@ -20,6 +20,7 @@ from tests.conftest import REPOSITORY
 from tests.genome import formats
 
 MODEL = REPOSITORY / "resources/models/yeast-promoters-window"
+START_SITES = REPOSITORY / "resources/models/yeast-promoters"
 GENOME = {"chr1": "ACGTTGCAGGATCCATTAGCA" * 40, "chr2": "TTGACA" * 50}
 VCF = "##fileformat=VCFv4.2\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n"
 VARIANT = "chr1\t5\t.\tT\tC\t.\t.\t.\n"
@@ -54,7 +55,7 @@ def hdf5(**arrays: object) -> bytes:
 
 
 class Case(NamedTuple):
-    """A file, the words of a command that reads it (FILE, OUT, GENOME, MODEL), and what its error names."""
+    """A file, a command that reads it (FILE, OUT, GENOME, MODEL, START_SITES), and what its error names."""
 
     words: str
     name: str
@@ -65,7 +66,7 @@ class Case(NamedTuple):
 
 FASTA = "prepare reference FILE -o OUT.fa.gz"
 SCORE = "score-promoters MODEL FILE -o OUT.tsv --device cpu"
-VARIANTS = "score-variants MODEL FILE --reference GENOME -o OUT.vcf --device cpu"
+VARIANTS = "score-variants START_SITES FILE --reference GENOME -o OUT.vcf --device cpu"
 PROMOTERS = "prepare promoters FILE --reference GENOME -o OUT.tsv"
 SEQUENCES = "finetune-sequences FILE -o OUT"
 ARRAYS = "auc-report FILE LABELS -o OUT"
@@ -132,7 +133,7 @@ CASES = {
     "yaml: key": Case(CONFIG, "x.yaml", "\nsed: 1\n", "unknown key 'sed'", UsageError),
     "yaml: value": Case(CONFIG, "x.yaml", "\nseed: x\n", "seed: ", UsageError),
     "yaml: twice": Case(CONFIG, "x.yaml", "seed: 1\nseed: 2", "line 2", UsageError),
-    "yaml: binary": Case(CONFIG, "x.yaml", b"\xff\xfe", "UTF-8", UsageError),
+    "yaml: binary": Case(CONFIG, "x.yaml", b"\xff\xfe", "utf-8", UsageError),
     # Arrays
     "npy: text": Case(ARRAYS, "x.npy", "1 2 3\n", "x.npy"),
     "npy: cut": Case(ARRAYS, "x.npy", npy(np.ones((50, 2)))[:-30], "file size"),
@@ -170,6 +171,7 @@ def test_a_wrong_file(name: str, run: Run, genome: Path, tmp_path: Path) -> None
         "LABELS": labels,
         "GENOME": genome,
         "MODEL": MODEL,
+        "START_SITES": START_SITES,
         "OUT": tmp_path / "out",
     }
     words = case.words

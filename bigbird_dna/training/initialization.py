@@ -156,4 +156,8 @@ def load_start(path: Path) -> LoadedModel:
 def read_provenance(model: Path) -> dict[str, Any]:
     """The content of `provenance.json`, {} if missing; `DataError` or `ModelError` if it is damaged."""
     path = model / RECORD
-    return read_object(path) if path.is_file() else {}
+    provenance = read_object(path) if path.is_file() else {}
+    contigs = provenance.get("contigs", [])
+    if not isinstance(contigs, list) or not all(isinstance(x, str) for x in contigs):
+        raise ModelError(f"{path}: contigs must be a list of names")
+    return provenance

@@ -444,7 +444,7 @@ def test_prepare_promoters_refuses_a_bed_of_other_contigs_and_a_plain_reference(
         "sacCer3",
     ]
     for words, name in ((command, "sacCer3"), (command[:-2], "custom")):
-        parts = (source, "NC_000001.11", "I, II", name, "GRCh38")
+        parts = (source, "NC_000001.11", "I, II", name, "--aliases")
         refused(run(*words, "-o", output), 1, *parts, after_log=True)
     plain = tmp_path / "plain.fa.gz"  # can't be read from anywhere but its start
     plain.write_bytes(gzip.compress(b">I\nACGT\n"))

@@ -327,27 +327,21 @@ def test_a_vcf_of_another_assembly_is_an_error_after_its_first_records(
 ) -> None:
     with pysam.FastaFile(str(fasta)) as genome:
         bases = genome.fetch("chr1")
-    known = "##contig=<ID=chr2,length=242193529>\n##contig=<assembly=x,length=248956422,ID=1>\n"
-    names = HEADER.splitlines(keepends=True)
-    for wrong, header in (
-        (51, names[0] + known + names[2]),
-        (51, HEADER),
-        (50, HEADER),
-    ):
+    for wrong in (51, 50):
         refs = [
             "ACGT"[("ACGT".index(base) + (number < wrong)) % 4]
             for number, base in enumerate(bases[:150])
         ]
         vcf = tmp_path / "foreign.vcf"
         vcf.write_text(
-            header
+            HEADER
             + "".join(line("chr1", n, ref, "T") for n, ref in enumerate(refs, start=1))
         )
         result = run(vcf, "--reference", fasta, "-o", tmp_path / "out.vcf")
         if wrong == 50:  # not most of them
             assert result.code == 0
         else:
-            message(refused(result, 1), "GRCh38" if header != HEADER else str(vcf))
+            message(refused(result, 1), vcf, fasta, "51 of the first 100 records")
             assert not (tmp_path / "out.vcf").exists()
 
 

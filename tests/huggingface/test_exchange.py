@@ -509,7 +509,6 @@ def test_exchange_needs_neither_of_their_libraries(
 ) -> None:
     path = checkpoint("BigBirdForSequenceClassification", num_labels=3)
     update_json(path / "config.json", auto_map={"AutoModel": "evil.Model"})
-    (path / "bigbird_dna.model").unlink()  # so that the tokenizer is tokenizer.json
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     read = run("import-hf", path, tmp_path / "ours")
@@ -520,6 +519,7 @@ def test_exchange_needs_neither_of_their_libraries(
         and "a sequences model" in read.err + written.err
     )
     assert_returns(tmp_path)
-    model = load(tmp_path / "ours")
-    with fails(ModelError):
-        model.tokenizer.encode("ACGT")
+    (path / "bigbird_dna.model").unlink()  # so that the tokenizer is tokenizer.json
+    refused = run("import-hf", path, tmp_path / "other")
+    assert refused.code == 1
+    assert f"{path / 'tokenizer.json'}: needs the tokenizers library" in refused.err
