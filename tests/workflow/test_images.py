@@ -196,20 +196,14 @@ def test_trainings_enter_the_image_by_themselves_with_the_words_of_other_rules(
     found = {}
     for job in re.split(r"^(?:local)?rule ", text, flags=re.MULTILINE)[1:]:
         if started := re.search(
-            r"^Shell command: (?:printenv .*?; )?(python -P -m bigbird_dna\.cli\.launch .*)$",
-            job,
-            re.MULTILINE,
+            r"^Shell command: (?:printenv .*?; )?(apptainer .*)$", job, re.MULTILINE
         ):
             words = shlex.split(started[1])
-            (inside,) = (
-                word.removeprefix("--container-command=")
-                for word in words
-                if word.startswith("--container-command=")
-            )
-            assert shlex.split(inside) == expected
-            found[job.split(":")[0]] = "--processes=2" in words
+            program = words[len(expected) :]
+            assert words[: len(expected)] == expected and program[0] == "python"
+            found[job.split(":")[0]] = "--nproc-per-node=2" in program
     launched = {
-        name for name, rule in rules().items() if "{params.launch:q}" in rule["shell"]
+        name for name, rule in rules().items() if "{params.launch}" in rule["shell"]
     }
     experiments = {"table5", "ablation", "pretraining_study"}
     assert set(found) == launched | experiments

@@ -265,6 +265,6 @@ def test_every_interpolation_is_quoted_or_a_number() -> None:
         ):
             fields += re.findall(r"\{([^{}]*)\}", command)
     numbers = {"threads", "resources.processes"}
-    options = {"resources.data_dir"}  # quoted where it is made
+    options = {"resources.data_dir", "params.launch"}  # quoted where they are made
     assert len(fields) > 100
     assert {field for field in fields if not field.endswith(":q")} <= numbers | options

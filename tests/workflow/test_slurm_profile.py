@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from bigbird_dna.papers.experiments import EXPERIMENTS
 from tests.cluster.site import EXECUTOR, filled_in, gpu_rules, site_keys, write
 from tests.conftest import REPOSITORY
 from tests.toys import written
@@ -27,6 +28,7 @@ TARGETS = (
     "ablation",
     "long_range_arena",
     "byte_lm",
+    "theory",
 )
 DENSITY = {
     "byte_lm": {
@@ -69,11 +71,9 @@ def test_the_profile_names_the_rules_that_ask_for_gpus() -> None:
     site = site_keys()
     assert sorted(site["trainings"] + site["scorings"]) == sorted(asking())
     training = {
-        name for name, rule in rules().items() if "{params.limit:q}" in rule["shell"]
+        name for name, rule in rules().items() if "{params.launch}" in rule["shell"]
     }
-    assert training | {"nlp_train"} == {
-        *site["trainings"]
-    }  # that of text knows its checkpoints
+    assert training | {*EXPERIMENTS, "nlp_train"} == {*site["trainings"]}
     profile = filled_in()
     assert gpu_rules(profile) == set(profile["set-threads"]) == asking()
 
@@ -190,7 +190,7 @@ def test_a_job_that_failed_gets_more_and_a_training_no_more_time(
 
 
 def test_several_nodes(tmp_path: Path) -> None:
-    """Asked for by `mpi`: the job step isn't srun's then, and the launcher calls it."""
+    """Asked for by `mpi`: the job step isn't srun's then, and the rule calls it."""
     profile = filled_in(
         pretraining_nodes=2, gpus_per_node=8, gpu_type="h100", memory_per_cpu=5000
     )

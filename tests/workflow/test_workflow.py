@@ -35,7 +35,7 @@ from tests.workflow.dry_runs import (
 )
 
 
-def test_several_processes_go_through_the_launcher(tmp_path: Path) -> None:
+def test_several_processes_are_started_by_torchrun_and_srun(tmp_path: Path) -> None:
     """Each kind of training has its own number of them, and what they need with it."""
     changes = {
         "promoters": {"num_gpus": 3},
@@ -46,7 +46,8 @@ def test_several_processes_go_through_the_launcher(tmp_path: Path) -> None:
     found: dict[str, set[tuple[str, ...]]] = {}
     for job in re.split(r"^(?:local)?rule ", text, flags=re.MULTILINE):
         if launched := re.search(
-            r"python -P -m bigbird_dna\.cli\.launch --processes=(\d) --nodes=1 --cpus=\d -- ([\w-]+) .*"
+            r"python -P -m torch\.distributed\.run --standalone --nproc-per-node=(\d) --no-python"
+            r" python -u -P -m bigbird_dna\.cli\.main ([\w-]+) .*"
             r" --threads (\d) +--device cuda ",
             job,
         ):
@@ -75,13 +76,17 @@ def test_several_processes_go_through_the_launcher(tmp_path: Path) -> None:
         "6",
     )
     spread = dry_run(tmp_path, *resources, *nodes, *overlay(tmp_path, {"num_gpus": 4}))
-    words = "--processes=4 --nodes=2 --cpus=6 -- pretrain "
     assert re.search(
-        rf"python -P -m bigbird_dna\.cli\.launch {words}.* --threads 3 +--device cuda ",
+        r"srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=6 --kill-on-bad-exit=1"
+        r" python -P -m torch\.distributed\.run --nnodes=2 .* --nproc-per-node=2 --no-python"
+        r" python -u -P -m bigbird_dna\.cli\.main pretrain .* --threads 3 +--device cuda ",
         spread,
     )
     single = dry_run(tmp_path, *overlay(tmp_path, {"num_gpus": 1}))
-    assert "launch" not in single and "Shell command: bigbird-dna pretrain " in single
+    assert (
+        "torch.distributed" not in single
+        and "Shell command: bigbird-dna pretrain " in single
+    )
 
 
 def test_another_version_does_not_make_again_what_took_a_gpu_days(

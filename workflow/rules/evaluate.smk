@@ -21,7 +21,7 @@ rule evaluate_pretraining:
         device=device,
     shell:
         "bigbird-dna evaluate pretraining {input.model:q} --tokens {params.tokens:q}"
-        " --sequence-tokens {params.length:q} --ngram-order {params.order} -o {output:q}"
+        " --sequence-tokens {params.length:q} --ngram-order {params.order:q} -o {output:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
