@@ -6,10 +6,11 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.reading import apply_override, checked
@@ -18,7 +19,9 @@ from bigbird_dna.config.section import DirectoryName, FileName, Section, field
 from bigbird_dna.errors import ConfigError, one_of
 
 SPLITS = ("train", "valid", "test")
-Held = str | Annotated[float, Field(gt=0, lt=1)]
+Held = Annotated[
+    Annotated[float, Field(gt=0, lt=1)] | str, Field(union_mode="left_to_right")
+]
 """Name of a split of a public data set, or the fraction of its training split that is held out."""
 
 
@@ -101,6 +104,20 @@ class TextTaskConfig(Section):
     published: dict[str, float] = field(
         {}, "published values by metric, which the report marks as published"
     )
+
+    @field_validator("training", mode="before")
+    @classmethod
+    def _numbers(cls, values: Any) -> Any:
+        """Numbers and truth values given by Snakemake's `--config` are text."""
+        if not isinstance(values, Mapping):
+            return values
+        arguments = {}
+        for name, value in values.items():
+            arguments[name] = value
+            if isinstance(value, str):
+                with suppress(ValueError):
+                    arguments[name] = json.loads(value)
+        return arguments
 
     @property
     def seed(self) -> int:
