@@ -95,7 +95,7 @@ def fault_text(
         return f"unknown key {shown(key)}{meant(key, same_name or known)}"
     if fault["type"] == "missing":
         return f"missing key {key!r}"
-    reason = shortened(fault["msg"].removeprefix("Value error, "), 300)
+    reason = shortened(fault["msg"].removeprefix("Value error, "), 700)
     value = fault["input"]
     choices = re.findall("'([^']+)'", fault.get("ctx", {}).get("expected", ""))
     got = "" if isinstance(value, Mapping) else f" (got {shown(value)})"

@@ -20,6 +20,7 @@ from bigbird_dna.attention.call import copied
 from bigbird_dna.config.training import OptimizerConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path
+from bigbird_dna.disk.outputs import naming_errors
 from bigbird_dna.errors import ConfigError, DataError, ModelError, Stopped
 from bigbird_dna.gpus import freed_memory_kept
 from bigbird_dna.model.inference import ahead
@@ -309,8 +310,15 @@ def prefetched(
 
 
 def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Write a checkpoint; if killed at any time, it or the one before is intact."""
-    with atomic_path(path) as temporary, temporary.open("wb") as stream:
+    """Write a checkpoint; if killed at any time, it or the one before is intact.
+
+    `DataError` if it cannot be written, such as on a full disk.
+    """
+    with (
+        naming_errors(path),
+        atomic_path(path) as temporary,
+        temporary.open("wb") as stream,
+    ):
         torch.save(state, stream)
 
 
