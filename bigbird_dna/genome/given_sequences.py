@@ -3,7 +3,7 @@
 Lower case is accepted, IUPAC codes become N, and any other letter is an error, as in the records of a file.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bigbird_dna.errors import DataError, UsageError, shortened
@@ -37,7 +37,11 @@ def read_sequences(sequences: Sequences) -> GivenSequences:
     text = _text(sequences)
     if text is not None:
         return GivenSequences([_clean(text, "the sequence")], ["the sequence"], None)
-    if not isinstance(sequences, Iterable):
+    if (
+        not isinstance(sequences, Iterable)
+        or isinstance(sequences, Mapping | Set | bytes | bytearray)
+        or getattr(sequences, "ndim", 1) != 1
+    ):
         raise UsageError(
             f"sequences: {_what(sequences)} is not a sequence or a list of sequences: give a string, or a "
             "list, array or Series of strings"
@@ -97,6 +101,8 @@ def fit_windows(
 def _text(value: object) -> str | None:
     """The letters of one sequence, as text, `Seq` or `SeqRecord`; None for any other type."""
     value = getattr(value, "seq", value)
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        value = value.item()  # an array with one text
     if isinstance(value, str):
         return str(value)
     if type(value).__module__ != "Bio.Seq":

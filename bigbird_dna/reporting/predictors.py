@@ -74,7 +74,7 @@ def curve_points(ranking: Ranking) -> NDArray[np.float64]:
     before = np.append(0, true[:-1])
     x = np.concatenate([[0], np.stack([above, false], axis=1).ravel(), [n]])
     y = np.concatenate([[0], np.stack([before, true], axis=1).ravel(), [m]])
-    # Precision at a recall is that of the first score that reaches it.
-    first = np.searchsorted(true, np.ceil(RECALLS * m))
+    # Precision at a recall is that of the first score that reaches it. 0.07 * 100 is more than 7.
+    first = np.searchsorted(true, np.ceil(RECALLS * m - 1e-9))
     precision = true[first] / (true[first] + false[first])
     return np.stack([np.interp(RATES * n, x, y) / m, precision])

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 from scipy.stats import binomtest, norm, rankdata
@@ -377,6 +377,7 @@ def test_bad_rows(labels, scores, groups):
 
 
 @given(ROWS)
+@example([(False, 0, 0), *[(True, 0, 0)] * 3, *[(True, 1, 0)] * 7])
 def test_curves_are_those_of_scikit_learn(rows):
     """Where a vertical part is at a rate, the ROC curve has its upper end."""
     labels, scores, _ = columns(rows)

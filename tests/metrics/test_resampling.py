@@ -82,18 +82,19 @@ def test_where_seeds_tell_all_the_interval_is_student_s() -> None:
     )
 
 
-def test_squares_of_halves_are_added() -> None:
-    """That over data, and that over seeds."""
+def test_the_interval_of_a_mean_is_between_those_of_its_parts() -> None:
+    """Wider than with the data alone, and at most as wide as the squares of the halves of both t intervals."""
     rng = np.random.default_rng(5)
     values, deviations = rng.normal(size=3), rng.normal(size=(3, 40)) / 9
-    found = mean_over_seeds(SampledMetrics(values, deviations, 12.5), (-np.inf, np.inf))
+    metrics = SampledMetrics(values, deviations, 12.5)
+    found = mean_over_seeds(metrics, (-np.inf, np.inf))
     of_seeds = student.ppf(0.975, 2) * values.std(ddof=1) / math.sqrt(3)
     of_data = student.ppf(0.975, 12.5) * np.linalg.norm(deviations.mean(axis=0))
-    assert (found.high - found.low) / 2 == pytest.approx(math.hypot(of_seeds, of_data))
-    assert mean_over_seeds(SampledMetrics(values, deviations, 12.5), (0, 0.1))[1:] == (
-        0,
-        0.1,
-    )
+    assert of_data < (found.high - found.low) / 2 < math.hypot(of_seeds, of_data)
+    assert mean_over_seeds(metrics, (0, 0.1))[1:] == (0, 0.1)
+    alone = mean_over_seeds(metrics.of([0]), (-np.inf, np.inf))
+    half = student.ppf(0.975, 12.5) * np.linalg.norm(deviations[0])
+    assert (alone.high - alone.low) / 2 == pytest.approx(half)
 
 
 def test_resampled_metrics_have_the_variance_of_their_resamples() -> None:

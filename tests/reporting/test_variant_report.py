@@ -12,7 +12,6 @@ import pysam
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.metrics.auroc import auroc, auroc_difference
 from bigbird_dna.metrics.resampling import sequence_blocks
@@ -210,7 +209,6 @@ def test_report(run: Run, scored: Path, tmp_path: Path) -> None:
     assert {path.name for path in out.iterdir()} == {
         "variants.tsv",
         "variants.plotly.json",
-        MARKER,
     }
     reasons = (
         "1 not scored (SYMBOLIC)",

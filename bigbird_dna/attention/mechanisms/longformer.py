@@ -162,6 +162,8 @@ class Longformer(AttentionLayer):
         if self.value is None or not len(out):
             return out
         assert hidden is not None
+        # Outside autocast, a projection needs inputs of the type of its weights.
+        hidden = hidden.to(self.value.weight.dtype)
         front = min(self.globals, q.shape[2])
         weights = self.global_weights(hidden, lengths).to(out.dtype)
         weights = drop(weights, dropout) if dropout else weights
