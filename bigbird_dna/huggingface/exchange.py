@@ -170,6 +170,12 @@ def import_huggingface(
         output, [directory] if tokenizer is None else [directory, tokenizer]
     )
     path = directory / "config.json"
+    if not directory.exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", str(directory)):
+        raise ModelError(
+            f"{directory}: no such directory; to import this model of the HuggingFace hub, download it where "
+            f"there is a network, with `hf download {directory} --local-dir {directory.name}`, and give the "
+            "directory"
+        )
     if not path.is_file():
         raise ModelError(
             f"{directory}: not a checkpoint directory: config.json is missing"

@@ -523,3 +523,11 @@ def test_exchange_needs_neither_of_their_libraries(
     refused = run("import-hf", path, tmp_path / "other")
     assert refused.code == 1
     assert f"{path / 'tokenizer.json'}: needs the tokenizers library" in refused.err
+
+
+def test_a_name_of_the_hub_is_answered_with_its_download(
+    run: Run, tmp_path: Path
+) -> None:
+    result = run("import-hf google/bigbird-roberta-base", tmp_path / "out")
+    assert result.code == 1 and not (tmp_path / "out").exists()
+    assert "hf download google/bigbird-roberta-base --local-dir" in result.err
