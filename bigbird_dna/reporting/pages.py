@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 SUFFIX = ".plotly.json"
 """Suffix of the files of figures."""
-PANEL_WIDTH = 360
-"""Smallest width in pixels of a panel."""
+PANEL_WIDTH = 300
+"""Width in pixels of a panel: three fit on a page of 1,000 pixels."""
 
 
 def style_figure(figure: Figure, panels: int = 1) -> Figure:
