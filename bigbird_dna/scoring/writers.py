@@ -78,10 +78,12 @@ def choose_output(
 ) -> tuple[Path | None, str]:
     """Return the file of a result (None: standard output) and its format; None: by the file's extension.
 
-    `UsageError` if the format is unknown or cannot be written there, or if the output is one of the `inputs`
-    or not writable.
+    `UsageError` if the format is unknown or cannot be written there, or if the output is one of the `inputs`,
+    in a directory that does not exist, or not writable.
     """
     path = named_output(output)
+    if path is not None and not path.parent.is_dir():
+        raise UsageError(f"{path}: directory {path.parent} does not exist")
     check_output(path, inputs)
     format = format or format_for(path, formats, default)
     check_choice("format", format, formats)
