@@ -8,10 +8,10 @@ chain of order two: the probability of base c after a, b is proportional to pi(c
 run(a, b, c). pi is chosen such that the chain's stationary GC content is the requested one. Repeats are
 families of consensus sequences and their diverged copies on either strand.
 
-Loci are made of instances of motifs and placed along a contig without overlap. Tables of loci have the columns
-`kind`, `width` and `anchor` (offset of the TSS in promoters, of the apparent TSS in decoys, and of the center
-in other loci); tables of sites have `locus`, `motif`, `offset` and `reverse` in the locus's orientation, and
-`broken`.
+Loci are made of instances of motifs and placed along a contig without overlap. Tables of loci have the
+columns `kind`, `width` and `anchor` (offset of the TSS in promoters, of the apparent TSS in decoys, and of
+the center in other loci); tables of sites have `locus`, `motif`, `offset` and `reverse` in the locus's
+orientation, and `broken`.
 
 Promoters follow a positional grammar. Decoys have the same elements but violate the grammar. There are two
 classes of promoters, each with an ordered set of core elements at fixed distances from the TSS. Most
@@ -718,8 +718,8 @@ def draw_variants(
     """Draw variants (0-based position, REF, ALT, INFO) of a contig; about half of them have an effect.
 
     `found` are all sites of factors, bound or not. Variants belong to planted sites away from others of their
-    factor, so that no other track uses their bases, and not to sites that open an enhancer, because effects on
-    chromatin are not simulated.
+    factor, so that no other track uses their bases, and not to sites that open an enhancer, because effects
+    on chromatin are not simulated.
     """
     candidates: list[tuple[str, int, bool, str]] = []
     for track in LONE_FACTORS:

@@ -8,8 +8,8 @@ form one or two small classes.
 
 Each query block needs all its keys in one softmax. Its key blocks (global, window, random) are therefore
 gathered contiguously and passed to torch's fused attention, which never stores probabilities. On a CPU, and
-with relative positions, this is done head by head, and again in the backward pass: the gathered keys of a head
-fit in cache, and memory does not grow with the number of heads or layers.
+with relative positions, this is done head by head, and again in the backward pass: the gathered keys of a
+head fit in cache, and memory does not grow with the number of heads or layers.
 """
 
 import math

@@ -1,10 +1,10 @@
 """Baselines of the language model on hidden tokens, for comparison with masked or causal language models.
 
-All are evaluated on the same hidden tokens, in bits for the bases of each token. They have the same input as a
-masked-token model: hidden tokens are unknown to each other, and contexts end at the nearest one. For a causal
-model, the baselines have every token, or base, to the left within the document, which is more than a causal
-model's input contains. Orders, strengths and exponents are chosen on hidden validation tokens: if these are also
-the evaluated ones, this favors the baselines.
+All are evaluated on the same hidden tokens, in bits for the bases of each token. They have the same input as
+a masked-token model: hidden tokens are unknown to each other, and contexts end at the nearest one. For a
+causal model, the baselines have every token, or base, to the left within the document, which is more than a
+causal model's input contains. Orders, strengths and exponents are chosen on hidden validation tokens: if
+these are also the evaluated ones, this favors the baselines.
 """
 
 from __future__ import annotations
@@ -200,10 +200,11 @@ def fit_language_baselines(
 ) -> LanguageBaselines:
     """Fit n-grams over tokens and Markov models over bases to documents, and choose their parameters.
 
-    N-grams are fitted to at most `tokens.MOST_TOKENS`, Markov models, whose tables have a fixed size, to all. `token_order` and `base_order` (0 to 12) are
-    the maximum orders; the second one is lower for few documents. With `both_strands`, Markov models also
-    count the reverse complement of the documents; n-grams over tokens need documents of both strands instead.
-    For a `causal` model, all baselines use only the left context.
+    N-grams are fitted to at most `tokens.MOST_TOKENS`, Markov models, whose tables have a fixed size, to all.
+    `token_order` and `base_order` (0 to 12) are the maximum orders; the second one is lower for few
+    documents. With `both_strands`, Markov models also count the reverse complement of the documents; n-grams
+    over tokens need documents of both strands instead. For a `causal` model, all baselines use only the left
+    context.
 
     `ValueError` if there is no training token, or no hidden validation token.
     """

@@ -97,9 +97,9 @@ class NetworkSettings:
 
 class NetworkBaseline(Task[nn.Module, None]):
     """A network on one-hot windows, made by `network(length, labels)`: from (B, 4, L) to logits (B, T), with a layer
-    `output`; `network.shortest` is the least window in bp. `windows` identifies its data: a killed training resumes only on the same
-    windows. Computation is in bfloat16 where that is faster. On one type of CPU, a seed gives bit-identical
-    results."""
+    `output`; `network.shortest` is the least window in bp. `windows` identifies its data: a killed training
+    resumes only on the same windows. Computation is in bfloat16 where that is faster. On one type of CPU, a
+    seed gives bit-identical results."""
 
     def __init__(
         self,

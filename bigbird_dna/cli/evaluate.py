@@ -253,10 +253,10 @@ def evaluate_promoters(
     """Compare promoter models with their baselines on the test windows.
 
     Writes promoters.tsv: AUROC, AUPRC, F1 and MCC at 0.5 with confidence intervals over blocks of 10 kb of
-    sequence, joined where windows are similar (column homology), and AUROC differences to each baseline.
-    Also writes calibration.tsv, before and after calibration if calibration.json is next to the predictions,
-    and figures for report run (roc, precision_recall and calibration, .plotly.json). If predictions have the column
-    coding, there are rows for pairs whose promoter and negative are both less than half coding.
+    sequence, joined where windows are similar (column homology), and AUROC differences to each baseline. Also
+    writes calibration.tsv, before and after calibration if calibration.json is next to the predictions, and
+    figures for report run (roc, precision_recall and calibration, .plotly.json). If predictions have the
+    column coding, there are rows for pairs whose promoter and negative are both less than half coding.
     """
     from bigbird_dna.data.predictions import ALL, KMER, PROMOTER_BASELINES
     from bigbird_dna.reporting.promoters import promoter_report

@@ -90,8 +90,9 @@ def score_promoters(
     Table columns: contig start end name score strand note tss; coordinates are 0-based and half-open. A score
     is the probability that a promoter has its TSS at the position tss, on the strand. A model of start sites
     has a score for each bin and strand. bedGraph and bigWig contain the larger score of both strands at each
-    position. Records shorter than the window are listed without a score, unless --tss-offset is given. With --regions, tables contain the windows that overlap a region, and bedGraph and bigWig only the
-    signal inside the regions.
+    position. Records shorter than the window are listed without a score, unless --tss-offset is given. With
+    --regions, tables contain the windows that overlap a region, and bedGraph and bigWig only the signal
+    inside the regions.
     """
     from bigbird_dna.scoring.promoters import score_promoters
 
@@ -439,9 +440,10 @@ def score_variants(
     """Predict effects of the variants of a VCF on tracks or promoter scores, or their likelihood.
 
     Effects are the probability of ALT minus that of REF, each the mean over both strands and several window
-    offsets. Models of start sites: the largest change of a site around the variant. Pretrained models: the natural log-likelihood of ALT minus that of REF. A VCF keeps its lines and gets keys BBD_… in
-    INFO, explained in its header; a table has one row per ALT. With --tracks, only the chosen tracks count,
-    and each has its values ('*': all). Outputs that end in .gz are bgzip, with an index if the input is sorted.
+    offsets. Models of start sites: the largest change of a site around the variant. Pretrained models: the
+    natural log-likelihood of ALT minus that of REF. A VCF keeps its lines and gets keys BBD_… in INFO,
+    explained in its header; a table has one row per ALT. With --tracks, only the chosen tracks count, and
+    each has its values ('*': all). Outputs that end in .gz are bgzip, with an index if the input is sorted.
     """
     from bigbird_dna.genome.assembly import ALIAS_HINT
     from bigbird_dna.genome.variants import Note

@@ -42,8 +42,8 @@ def complete(config: Config) -> Config:
 def checked(model: type[M], values: Mapping[str, Any], source: str) -> M:
     """Return the validated configuration of a mapping.
 
-    `ConfigError` has `source` and the key and value of the first fault, or for an unknown key the nearest valid
-    key.
+    `ConfigError` has `source` and the key and value of the first fault, or for an unknown key the nearest
+    valid key.
     """
     try:
         return model.model_validate(values)

@@ -119,9 +119,10 @@ def draw_candidates(
 ) -> tuple[list[Interval], npt.NDArray[np.float64]]:
     """Draw up to `count` windows at random positions and strands of a segment with this `sequence`.
 
-    Returns the windows and their GC fractions. Windows with an N are excluded. So are windows whose TSS position is closer than the configured minimum
-    distance to one of the promoters' TSS `positions` on the contig, on either strand. With `free`, windows
-    start only there, and as many as possible are drawn, up to `count`.
+    Returns the windows and their GC fractions. Windows with an N are excluded. So are windows whose TSS
+    position is closer than the configured minimum distance to one of the promoters' TSS `positions` on the
+    contig, on either strand. With `free`, windows start only there, and as many as possible are drawn, up to
+    `count`.
     """
     letters = np.frombuffer(sequence.encode(), dtype=np.uint8)
     upstream, downstream = config.sides

@@ -70,8 +70,8 @@ def load_library(
 ) -> ctypes.CDLL:
     """Load the library of C++ `source`: shipped, stored in the cache, or new and accepted by `check`.
 
-    If `cache_directory()` is not writable, a new library is for this process only. `BuildError` if no compiler
-    is found or compilation fails; exceptions of `check` pass.
+    If `cache_directory()` is not writable, a new library is for this process only. `BuildError` if no
+    compiler is found or compilation fails; exceptions of `check` pass.
     """
     shipped = shipped_library(source)
     key = b"\0".join([source, " ".join(FLAGS).encode(), processor().encode()])

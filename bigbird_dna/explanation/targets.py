@@ -48,9 +48,9 @@ class ExplainedWindow(NamedTuple):
     """Bases to explain: `window[first:last]`, in a window as the model reads it.
 
     `contig` and `start` are where the leftmost of these bases is on the forward strand, 0-based; for a
-    sequence of a file, its name and the number of bases before them. The bases `on_reference` are not those of
-    an alternative allele.
-    `site` is the position of the start site whose score is explained, if the model has start sites.
+    sequence of a file, its name and the number of bases before them. The bases `on_reference` are not those
+    of an alternative allele. `site` is the position of the start site whose score is explained, if the model
+    has start sites.
     """
 
     name: str

@@ -30,8 +30,8 @@ def download(
     """Download the file published as `name` (by default, `output`'s) from the first address that works.
 
     Received bytes are kept in `output`.part until the file is complete, and the next call requests the rest
-    (HTTP Range). `checksum` is "md5:…", "sha256:…" or None; without one, gzip files are read to their end, and
-    plain text is never resumed, because nothing would show that the file has changed on the server.
+    (HTTP Range). `checksum` is "md5:…", "sha256:…" or None; without one, gzip files are read to their end,
+    and plain text is never resumed, because nothing would show that the file has changed on the server.
     `DataError` gives the reason for each address.
     """
     name = name or output.name

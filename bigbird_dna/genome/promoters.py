@@ -1,8 +1,9 @@
 """Read transcription start sites (EPDnew, BED, annotations), place them on a reference, and write a table.
 
-EPDnew publishes the same promoters in formats with different conventions. SGA gives the 1-based start site. EPDnew's BED, with eight columns, gives 60 bp around the site. Its thick part begins (on "-":
-ends) at the start site, but the interval does not. Other BED files, with six or twelve columns or an empty
-thick part, have an interval that begins (on "-": ends) at the site.
+EPDnew publishes the same promoters in formats with different conventions. SGA gives the 1-based start site.
+EPDnew's BED, with eight columns, gives 60 bp around the site. Its thick part begins (on "-": ends) at the
+start site, but the interval does not. Other BED files, with six or twelve columns or an empty thick part,
+have an interval that begins (on "-": ends) at the site.
 """
 
 from collections import Counter

@@ -79,10 +79,11 @@ class Prepared(NamedTuple):
 class Reference:
     """Sequence of any interval of a FASTA file, plain or bgzip; plain gzip does not support random access.
 
-    The index (`.fai`, and `.gzi` for bgzip) next to the file is used unless it is missing, older than the file
-    or of another file. Then the whole file is checked (`scan_fasta`) and indexed; in a directory that is not
-    writable, the index is stored in the user's cache. Objects can be pickled, and several threads can use them. `aliases` is a file of alternative contig names for callers that look up `names`;
-    `fetch` accepts only the names in the FASTA.
+    The index (`.fai`, and `.gzi` for bgzip) next to the file is used unless it is missing, older than the
+    file or of another file. Then the whole file is checked (`scan_fasta`) and indexed; in a directory that is
+    not writable, the index is stored in the user's cache. Objects can be pickled, and several threads can use
+    them. `aliases` is a file of alternative contig names for callers that look up `names`; `fetch` accepts
+    only the names in the FASTA.
     """
 
     def __init__(self, path: Path, aliases: Path | None = None) -> None:

@@ -1,8 +1,8 @@
 """Check of the strands and positions of transcription start sites against their reference.
 
-Most transcripts begin with A or G after C or T. If the start sites of a strand do so far more often one or two
-bases away, their positions are wrong. Elements of promoters are mostly before a start site: if the bases after
-start sites have more information, strands may be swapped.
+Most transcripts begin with A or G after C or T. If the start sites of a strand do so far more often one or
+two bases away, their positions are wrong. Elements of promoters are mostly before a start site: if the bases
+after start sites have more information, strands may be swapped.
 """
 
 import math

@@ -400,8 +400,8 @@ def export_huggingface(path: Path, output: Path) -> str:
     """Export the model directory `path` as a HuggingFace checkpoint to `output`; returns its class.
 
     A classifier is exported as `BigBirdForSequenceClassification`; a promoter model has one output, the logit
-    of a promoter. The tokenizer is included, in files for `AutoTokenizer`. `ModelError`: HuggingFace's BigBird
-    lacks a part of the model.
+    of a promoter. The tokenizer is included, in files for `AutoTokenizer`. `ModelError`: HuggingFace's
+    BigBird lacks a part of the model.
     """
     path = find_model(path)
     check_directory(output, [path])

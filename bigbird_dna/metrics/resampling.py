@@ -5,9 +5,9 @@ examples, and the seeds of the models. The variance of the first is that over bl
 (`metrics.auroc`), or for medians over tracks a bootstrap: tracks are drawn with replacement, the same for all
 models. The variance of the second is that of the seeds' differences, minus its part that is due to the test
 data (the interaction of both, which the first contains). There are too few seeds to resample them: with three
-seeds, one resample in nine has a single distinct seed. The half of the interval is that of one t
-interval with Satterthwaite's degrees of freedom, which is too narrow if the seeds vary much; or its mean with
-the root of the sum of the squared halves of both t intervals (Howe 1974), which is too wide, if that is larger.
+seeds, one resample in nine has a single distinct seed. The half of the interval is that of one t interval
+with Satterthwaite's degrees of freedom, which is too narrow if the seeds vary much; or its mean with the root
+of the sum of the squared halves of both t intervals (Howe 1974), which is too wide, if that is larger.
 
 If resamples and seeds are all equal, the estimated variance is 0. AUROCs and medians are not certain then, so
 they and their gains have no interval (`with_width`). Medians of fewer than `FEWEST_TRACKS` tracks have none.

@@ -202,8 +202,8 @@ def write_model(
 ) -> None:
     """Write the files of a model into a new directory; `extra` maps names to further files to copy.
 
-    `calibration` is written to `calibration.json`, linked to these weights. `provenance.json` records the checksums of all files that `load` reads, and of other
-    tensors in the directory; see `weights`.
+    `calibration` is written to `calibration.json`, linked to these weights. `provenance.json` records the
+    checksums of all files that `load` reads, and of other tensors in the directory; see `weights`.
     """
     state = {
         name: value.detach().cpu().contiguous()
@@ -250,8 +250,8 @@ def load(
 ) -> LoadedModel:
     """Load a model directory, or a bundled model by its name, in evaluation mode on the CPU.
 
-    `classes` has the class of each task. `ModelError` names the file that is missing, damaged or changed since
-    it was saved.
+    `classes` has the class of each task. `ModelError` names the file that is missing, damaged or changed
+    since it was saved.
     """
     path = find_model(path)
     if not path.is_dir():

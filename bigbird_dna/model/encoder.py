@@ -354,8 +354,8 @@ class Encoder(nn.Module):
         """Hidden states of extra global tokens and tokens; arguments as in `forward`.
 
         `given` assigns tokens to the extra global tokens; None: each owns an equal part of the sequence.
-        `visit` receives the tokens' hidden states (B, L, D) after the embeddings and after each layer, but not
-        with `wanted`, which also omits the extra global tokens.
+        `visit` receives the tokens' hidden states (B, L, D) after the embeddings and after each layer, but
+        not with `wanted`, which also omits the extra global tokens.
         """
         if ids.shape[1] > self.config.max_length:
             raise ValueError(

@@ -234,7 +234,8 @@ def compiled_layers(network: nn.Module, backend: str = "inductor") -> Iterator[N
     """Compile the computations before and after attention, for training within the context.
 
     All encoder layers and lengths use the same compiled code. Results are equal up to rounding, and dropout
-    draws other numbers on a CPU. Attention is excluded, as it has its own kernels. `ConfigError`: torch cannot compile on this machine.
+    draws other numbers on a CPU. Attention is excluded, as it has its own kernels. `ConfigError`: torch
+    cannot compile on this machine.
     """
     from torch._dynamo.exc import TorchDynamoException  # takes seconds
 

@@ -1,8 +1,8 @@
 """Arrays of rows × tracks from `FILE`, `FILE::NAME` or memory: NumPy, HDF5, Parquet and text.
 
-N rows, T tracks. Columns of tables named in `REGION_COLUMNS` identify the interval of a row, and a column named
-"note" is ignored; every other column is a track. In .npz and HDF5, an array of strings named `tracks` has the
-track names.
+N rows, T tracks. Columns of tables named in `REGION_COLUMNS` identify the interval of a row, and a column
+named "note" is ignored; every other column is a track. In .npz and HDF5, an array of strings named `tracks`
+has the track names.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class TrackArray:
     """Values (N, T) of a file or in memory; `path` names them in messages.
 
     `values` is an array, a memory map or an `h5py.Dataset`. `names` are the track names, and `intervals`
-    identifies the genomic interval of each row, if the file has them. `DataError` unless values are numbers of
-    rows × tracks; a 1-D array is a single track.
+    identifies the genomic interval of each row, if the file has them. `DataError` unless values are numbers
+    of rows × tracks; a 1-D array is a single track.
     """
 
     path: str
@@ -76,9 +76,9 @@ def open_array(source: Any, kind: str) -> TrackArray:
     """Open `FILE`, `FILE::NAME`, or an array, list or data frame in memory.
 
     `kind` is "predictions" or "labels": the preferred array in a file with several arrays, and the name in
-    messages of an array in memory. Values of .npy and HDF5 files are read while they are evaluated. Text has a
-    header of track names, possibly after lines that start with `##`. `DataError`: the file is missing, damaged,
-    of an unknown format, or has no numbers of rows × tracks.
+    messages of an array in memory. Values of .npy and HDF5 files are read while they are evaluated. Text has
+    a header of track names, possibly after lines that start with `##`. `DataError`: the file is missing,
+    damaged, of an unknown format, or has no numbers of rows × tracks.
     """
     if isinstance(source, pd.DataFrame):
         return _frame_array(kind, source)

@@ -1,7 +1,7 @@
 """Figures and pages: plotly figures as JSON, and HTML pages from Jinja templates.
 
-A page is one file without network access: the scripts of plotly and DataTables are inside, user input is escaped,
-and the page's content security policy blocks all requests.
+A page is one file without network access: the scripts of plotly and DataTables are inside, user input is
+escaped, and the page's content security policy blocks all requests.
 """
 
 from __future__ import annotations

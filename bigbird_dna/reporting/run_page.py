@@ -45,10 +45,11 @@ ENDS = ("", "_low", "_high")
 def report_run(run: Path, config: Path | None = None) -> str:
     """Write the report of a run, and return its summary as text.
 
-    Reads the tables and figures of evaluations and the training logs in the directory `run`; what is missing is omitted. Writes `report/summary.tsv` and `.txt`, figures of trainings (`loss`,
-    `bits_per_base` and `finetuning_loss`), and `report.html`. `config` is the run's configuration; None:
-    `config/report.yaml` in the run, which the workflow writes. `DataError`: a file is not as the commands write
-    it, or there is no result.
+    Reads the tables and figures of evaluations and the training logs in the directory `run`; what is missing
+    is omitted. Writes `report/summary.tsv` and `.txt`, figures of trainings (`loss`, `bits_per_base` and
+    `finetuning_loss`), and `report.html`. `config` is the run's configuration; None: `config/report.yaml` in
+    the run, which the workflow writes. `DataError`: a file is not as the commands write it, or there is no
+    result.
     """
     paths = RunPaths(run)
     source = config or paths.stage("report")

@@ -93,9 +93,9 @@ def plot_scores(
     """Draw the scores of both strands in `[start, end)` of a contig, with known TSSs, genes and calls.
 
     Scores are at their TSS. Gaps are windows that were not scored. Each call, from the highest score down,
-    takes the nearest TSS within `MATCHED_WITHIN` bp that is left; calls without a TSS, and TSSs without a call,
-    are hollow. By default, `contig` is the first of the table, and the region are the `DEFAULT_LENGTH` bp from
-    the first score. `DataError`: a file is wrong, or there is no score in the region.
+    takes the nearest TSS within `MATCHED_WITHIN` bp that is left; calls without a TSS, and TSSs without a
+    call, are hollow. By default, `contig` is the first of the table, and the region are the `DEFAULT_LENGTH`
+    bp from the first score. `DataError`: a file is wrong, or there is no score in the region.
     """
     from matplotlib.ticker import EngFormatter
 

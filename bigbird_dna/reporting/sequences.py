@@ -64,10 +64,10 @@ class LabeledPredictions(NamedTuple):
 def sequence_report(predictions: Path, kind: str, output: Path) -> pd.DataFrame:
     """Compare a model of labeled sequences with its baselines and controls on the test sequences.
 
-    `predictions` (Parquet) has the columns `name`, `split` and `group`, and PREDICTOR/OUTPUT for each predictor
-    and `label`; labels are of the `kind` binary, multiclass, multilabel or regression. Writes `metrics.tsv`
-    (returned), `report.md` with the main metrics, and `figure.svg` (not of several
-    labels) to the directory `output`, and `confusion.tsv` for several classes.
+    `predictions` (Parquet) has the columns `name`, `split` and `group`, and PREDICTOR/OUTPUT for each
+    predictor and `label`; labels are of the `kind` binary, multiclass, multilabel or regression. Writes
+    `metrics.tsv` (returned), `report.md` with the main metrics, and `figure.svg` (not of several labels) to
+    the directory `output`, and `confusion.tsv` for several classes.
     """
     from sklearn.metrics import (
         ConfusionMatrixDisplay,

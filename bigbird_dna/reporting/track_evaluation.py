@@ -57,10 +57,10 @@ def evaluate_tracks(
 ) -> tuple[pd.DataFrame, list[Curve | None]]:
     """Evaluate every track of `predictions`, and of the predictors in `compare`, with `labels`.
 
-    Returns one row per track, and its curves (`curve_points`), or None for a track of one class, whose metrics
-    are NaN. Columns are `positives`, `negatives`, `auroc` with
-    its interval, `auprc` and `note`, and for each predictor NAME `auroc_NAME`, `auprc_NAME`, the difference
-    `delta_NAME` of the AUROCs with its paired interval, and `p_NAME`.
+    Returns one row per track, and its curves (`curve_points`), or None for a track of one class, whose
+    metrics are NaN. Columns are `positives`, `negatives`, `auroc` with its interval, `auprc` and `note`, and
+    for each predictor NAME `auroc_NAME`, `auprc_NAME`, the difference `delta_NAME` of the AUROCs with its
+    paired interval, and `p_NAME`.
 
     Intervals are over the blocks of the rows, `blocks` (N,); None: over rows (DeLong). Errors as in
     `read_slice`. Rows with label -1 or NaN are excluded from that track. `threads=0`: one per core, up to

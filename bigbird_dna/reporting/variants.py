@@ -1,8 +1,8 @@
 """Evaluate the predicted effects of variants whose effects are known.
 
-Known effects are in INFO of a VCF of `score-variants`: EFFECT ("none" for no effect; "gain" and "loss" have an
-expected sign), TRACK, the affected track, and optionally CATEGORY. A field has one value per record or one per
-ALT; characters not allowed in INFO are percent-encoded.
+Known effects are in INFO of a VCF of `score-variants`: EFFECT ("none" for no effect; "gain" and "loss" have
+an expected sign), TRACK, the affected track, and optionally CATEGORY. A field has one value per record or one
+per ALT; characters not allowed in INFO are percent-encoded.
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ def read_known_effects(
 ) -> tuple[pd.DataFrame, Counter[str]]:
     """Return the alleles with a known and a predicted effect, and the number of excluded alleles by reason.
 
-    Columns are `KEY` (positions are 1-based; effects are lower-case; a missing category is ""), and `delta` and
-    `log_odds`, the changes (ALT minus REF) of the probability and of the natural log-odds on the affected
-    track: `track`, or else TRACK of INFO. `DataError`: the file is not a VCF of `score-variants --tracks '*'`,
-    or no allele is left.
+    Columns are `KEY` (positions are 1-based; effects are lower-case; a missing category is ""), and `delta`
+    and `log_odds`, the changes (ALT minus REF) of the probability and of the natural log-odds on the affected
+    track: `track`, or else TRACK of INFO. `DataError`: the file is not a VCF of `score-variants --tracks
+    '*'`, or no allele is left.
     """
     import pysam
 
@@ -185,9 +185,9 @@ def variant_table(variants: pd.DataFrame) -> pd.DataFrame:
 
     AUROC ranks variants by the absolute change, to separate variants with and without an effect. A category
     with only one of the two classes is compared with all variants of the other class. `variants` and
-    `with_effect` count the variants in the AUROC; `sign_accuracy` is the fraction of known gains and losses (of
-    the category itself) whose change has the expected sign. With a column `delta_model`, `difference` is the
-    AUROC of these changes minus that of `delta`.
+    `with_effect` count the variants in the AUROC; `sign_accuracy` is the fraction of known gains and losses
+    (of the category itself) whose change has the expected sign. With a column `delta_model`, `difference` is
+    the AUROC of these changes minus that of `delta`.
     """
     has_effect = (variants["effect"] != NO_EFFECT).to_numpy()
     delta = variants["delta"].to_numpy()

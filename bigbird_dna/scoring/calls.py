@@ -296,13 +296,14 @@ def calibrate_calls(
     reference, promoters
         The genome (FASTA), and its annotated TSSs (the TSV of `prepare promoters`).
     contigs
-        Validation contigs or regions, on which the model was not trained; (): those held out for validation in
-        the model's training.
+        Validation contigs or regions, on which the model was not trained; (): those held out for validation
+        in the model's training.
     test_contigs
         Test contigs or regions, which were used neither for training nor validation; (): those held out for
         testing in the model's training, if the genome has them.
     stride, suppress, within
-        Distance of a promoter model's windows (None: 10), distance to which a call silences others, and the largest distance of a correct call to its TSS, in bp.
+        Distance of a promoter model's windows (None: 10), distance to which a call silences others, and the
+        largest distance of a correct call to its TSS, in bp.
     batch_size, device, threads
         As for `score_promoters`.
 

@@ -1,8 +1,9 @@
 """How a variant changes what a chromatin model, or a model of start sites, predicts.
 
-There is a class per kind of effect: changes of tracks, of the start sites around a variant, and of likelihoods
-(`scoring.masked_likelihood`). Each lists the inputs that a model needs for an allele, predicts them, and makes the
-cells of a table, and of INFO, from the predictions. `scoring.variants` uses them for batches of alleles.
+There is a class per kind of effect: changes of tracks, of the start sites around a variant, and of
+likelihoods (`scoring.masked_likelihood`). Each lists the inputs that a model needs for an allele, predicts
+them, and makes the cells of a table, and of INFO, from the predictions. `scoring.variants` uses them for
+batches of alleles.
 
 Axes: N inputs, K bins, T tracks.
 """
@@ -92,8 +93,8 @@ class TrackEffects:
 
     The probability of a track for an allele is the mean over both strands and several offsets of the window,
     so that positions of token boundaries do not appear as effects. The largest change is reported, and the
-    values of each track that was chosen by name. An allele is not scored if any window of it or of the reference
-    is not.
+    values of each track that was chosen by name. An allele is not scored if any window of it or of the
+    reference is not.
     """
 
     def __init__(

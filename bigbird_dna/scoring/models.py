@@ -62,9 +62,9 @@ class ChromatinModel(chromatin.LoadedChromatinModel, Model):
 
         The values are those of `predict-tracks`. `regions` is a BED file, or a table with the columns contig,
         start and end; `reference` a FASTA file, or an open `Reference`. `options` are summary,
-        center_fraction, max_n, calibrated, batch_size and device of `predict_tracks`, whose errors are raised.
-        The table has one row per region, in the order of the regions: contig, start, end, name, note, then one
-        column per track. Values are missing if no bin could be predicted.
+        center_fraction, max_n, calibrated, batch_size and device of `predict_tracks`, whose errors are
+        raised. The table has one row per region, in the order of the regions: contig, start, end, name, note,
+        then one column per track. Values are missing if no bin could be predicted.
         """
         columns = self.columns(tracks)
         rows = []

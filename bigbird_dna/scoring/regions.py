@@ -65,9 +65,9 @@ def read_regions(
 ) -> Iterator[Region]:
     """Yield the regions of a BED file, or of a table with the columns contig, start and end.
 
-    With `places`, only regions that overlap them. A table may have the columns name and strand. `DataError` if
-    a region is invalid, has another strand than +, - or . (if `stranded`), there are none, or the reference
-    has none of their contigs.
+    With `places`, only regions that overlap them. A table may have the columns name and strand. `DataError`
+    if a region is invalid, has another strand than +, - or . (if `stranded`), there are none, or the
+    reference has none of their contigs.
     """
     find_contig = contig_finder(reference.contigs, reference.names)
     contigs: dict[str, str | None] = {}

@@ -81,8 +81,8 @@ def predict_regions(
     several bins.
 
     Bins whose window has a fraction of N above `max_n` (bases beyond the contig count as N) are left out. A
-    region without other bins is not scored, nor is one with a `fault`, which becomes its note. Other arguments
-    are those of `predict_tracks`.
+    region without other bins is not scored, nor is one with a `fault`, which becomes its note. Other
+    arguments are those of `predict_tracks`.
     """
     check_at_least_one({"batch_size": batch_size})
     check_choice("summary", summary, SUMMARIES)

@@ -125,8 +125,8 @@ def score_variants(
     ----------
     model, vcf, reference
         A chromatin or pretrained model, or a model of start sites, or its directory, or the file of a k-mer
-        baseline (`.npz`); a VCF or BCF (plain, gzip or bgzip), or "-" for standard input; the indexed FASTA of
-        the VCF.
+        baseline (`.npz`); a VCF or BCF (plain, gzip or bgzip), or "-" for standard input; the indexed FASTA
+        of the VCF.
     output, format
         File to write atomically, as "vcf" or "tsv" (None: by its extension, or vcf). None or "-": standard
         output. `.gz` means bgzip, with an index if the input is sorted. See docs/files.md.

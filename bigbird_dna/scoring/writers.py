@@ -3,8 +3,8 @@
 The loop that computes rows gives them to `write` in batches. A file gets its name when it is complete, and an
 error leaves the previous file as it was. Standard output, pipes and devices receive each batch at once.
 
-The same rows give the same bytes on any machine. Coordinates are 0-based and half-open. The module is light to
-import, so that help texts can list the formats.
+The same rows give the same bytes on any machine. Coordinates are 0-based and half-open. The module is light
+to import, so that help texts can list the formats.
 """
 
 import tempfile

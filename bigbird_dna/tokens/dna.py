@@ -6,9 +6,10 @@ bases or of Ns, never of both. Ns are divided into runs of 16 (or of the maximum
 single Ns, so that an assembly gap inside a window needs few tokens.
 
 `bpe.cpp` finds the same ids as SentencePiece in an eighth of the time, without which scoring takes 4 % longer
-with a model of start sites and 12 % with one of windows; its comments prove that the ids are the same. A wheel contains its library; else it is
-compiled on first use (`disk.native_library`, with the environment of `attention.native`). Its result for each vocabulary is compared with SentencePiece before use.
-SentencePiece is the fallback.
+with a model of start sites and 12 % with one of windows; its comments prove that the ids are the same. A
+wheel contains its library; else it is compiled on first use (`disk.native_library`, with the environment of
+`attention.native`). Its result for each vocabulary is compared with SentencePiece before use. SentencePiece
+is the fallback.
 """
 
 import ctypes

@@ -77,11 +77,11 @@ def train_network(
 ) -> Progress:
     """Train `network` in place for `task.config.steps` steps, or the remaining ones; return the progress.
 
-    The checkpoint and the log are in `directory`, which only the first process reads and writes; all processes
-    begin with its weights. A step's global batch is the same for any number of processes and micro-batches. If the task keeps the best weights, they are those of
-    the evaluation with the lowest held-out loss, and with `patience` training ends after as many evaluations
-    in a row with a loss a tenth above it. A step whose loss or gradient is not finite is counted but changes
-    nothing.
+    The checkpoint and the log are in `directory`, which only the first process reads and writes; all
+    processes begin with its weights. A step's global batch is the same for any number of processes and
+    micro-batches. If the task keeps the best weights, they are those of the evaluation with the lowest
+    held-out loss, and with `patience` training ends after as many evaluations in a row with a loss a tenth
+    above it. A step whose loss or gradient is not finite is counted but changes nothing.
 
     `ConfigError`: `batch_size` cannot be divided. `DataError`: `MAX_SKIPPED` steps in a row (or all steps)
     without a finite loss and gradient, or weights or a held-out loss that are not finite; any remaining

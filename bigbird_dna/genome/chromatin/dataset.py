@@ -204,8 +204,8 @@ def build_dataset(
     """Label the bins of a reference with the peaks of tracks, and write the data set `out`.
 
     A bin of `bin_size` bp is positive by `rule` (`positive_bins`); peaks are widened by `widen` bp on each
-    side. Of bins without any positive track, `negative_fraction` is kept. `window` is the widest window that a
-    model will see around a bin, including shifts: it determines the gap between training and held-out bins,
+    side. Of bins without any positive track, `negative_fraction` is kept. `window` is the widest window that
+    a model will see around a bin, including shifts: it determines the gap between training and held-out bins,
     and bins are dropped if more than `max_n` of it is N or beyond the contig. Bins on the intervals of the
     `blacklist` (BED) are dropped, too. Tracks have at least `min_positives` positive training bins, and
     `min_held_out` in each held-out split that has bins; others are listed in `dataset.json`.

@@ -1,9 +1,9 @@
 """Convert DeepSEA's published training bundle and the coordinates of its bins to a chromatin data set.
 
 The bundle has three MATLAB files, `train.mat` (7.3, which is HDF5), `valid.mat` and `test.mat` (5). Each
-contains windows `…xdata` (rows, 4, 1000) and labels `…data` (rows, tracks); rows are the last axis here, as in
-HDF5. Channels are A, G, C, T; N is zero. The first half of the rows is the forward strand; the second half has
-the reverse complements in the same order. These are not used because a model reads both strands itself.
+contains windows `…xdata` (rows, 4, 1000) and labels `…data` (rows, tracks); rows are the last axis here, as
+in HDF5. Channels are A, G, C, T; N is zero. The first half of the rows is the forward strand; the second half
+has the reverse complements in the same order. These are not used because a model reads both strands itself.
 
 Bins are the lines of `allTFs.pos.bed`: the first ones for training, the next for validation, those on chr8
 and chr9 for testing. A window of 1000 bp starts 400 bp before its bin of 200 bp. Windows are used only to

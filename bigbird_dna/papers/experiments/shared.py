@@ -82,8 +82,8 @@ class Trainings:
     ) -> dict[str, Any]:
         """Return the metrics of `work(model, checkpoints, world)`, or those stored by a finished training.
 
-        A training is finished if it had the same `options` and configuration of `stage`, and is newer than its
-        `inputs`. Settings and metrics are stored in `finished.json`.
+        A training is finished if it had the same `options` and configuration of `stage`, and is newer than
+        its `inputs`. Settings and metrics are stored in `finished.json`.
         """
         self.names.append(name)
         if self.only not in (None, name):

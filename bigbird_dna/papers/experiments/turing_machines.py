@@ -8,8 +8,8 @@ symbol of the preceding node, so the latest record is kept. Three layers, with c
 
 1. attention to the encoder, whose token p is the symbol at position p of the input: score −β (p − c)² for the
    cell c, and −β/2 for an additional blank token. The first node after a step takes the result.
-2. the transition table, a feed-forward network with one ReLU per state and symbol, at nodes of steps.
-3. sparse self-attention, softmax over node and record: score −β (c' − c)² for a record's cell c', −β/2 for the
+2. the transition table, a feed-forward network with one ReLU per state and symbol, at nodes of steps. 3.
+sparse self-attention, softmax over node and record: score −β (c' − c)² for a record's cell c', −β/2 for the
    node itself. Scores differ by at least β/2, so softmax selects one up to exp(−β/2) < 1e-40.
 """
 

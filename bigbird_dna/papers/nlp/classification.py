@@ -216,7 +216,8 @@ def evaluate(
     section: ClassificationTaskConfig, paths: TextPaths, path: Path, predictions: Path
 ) -> dict[str, Any]:
     """Return accuracy, micro-averaged F1, Matthews' correlation, and for two classes F1 of the last one by name,
-    as for GLUE's "0" and "1"; of scores, Pearson's and Spearman's correlations, None if a side is constant."""
+    as for GLUE's "0" and "1"; of scores, Pearson's and Spearman's correlations, None if a side is
+    constant."""
     records = read_complete(section, path)
     key = "score" if section.regression else "label"
     lines = read_predictions(predictions, key, records)

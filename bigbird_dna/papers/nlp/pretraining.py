@@ -150,8 +150,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Return bits per character of masked tokens, for a model and for an n-gram of characters.
 
-    The n-gram sees everything to the left, also other masked tokens, and nothing to the right. It is fitted to
-    the training documents, and its order is chosen on those for validation.
+    The n-gram sees everything to the left, also other masked tokens, and nothing to the right. It is fitted
+    to the training documents, and its order is chosen on those for validation.
     """
     model = load_pretrained(directory)
     device = choose_device()

@@ -92,8 +92,8 @@ class AnswerNetwork(QuestionAnswerer):
     """`QuestionAnswerer` with additional heads, and extra globals that represent parts of the input.
 
     Natural Questions have two more scores per token for long answers. The type is predicted from [CLS]. With
-    extra globals, [CLS] and the anchors (HotpotQA: sentences, WikiHop: candidates) are among them; without, an
-    anchor is the first token of its sentence or candidate.
+    extra globals, [CLS] and the anchors (HotpotQA: sentences, WikiHop: candidates) are among them; without,
+    an anchor is the first token of its sentence or candidate.
     """
 
     def __init__(self, config: EncoderConfig, form: AnswerForm) -> None:

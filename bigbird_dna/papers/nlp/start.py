@@ -69,8 +69,8 @@ def make_start(section: TextTaskConfig, texts: Iterable[str]) -> Start:
     """Return the initial state of a training, and seed torch.
 
     With a model, the encoder has the model's shapes, and keys that are set only change properties such as
-    attention and positions. If the model has fewer positions, learned positions are tiled. Without a model, a tokenizer is trained on `texts`. `ConfigError` if a key
-    contradicts the model.
+    attention and positions. If the model has fewer positions, learned positions are tiled. Without a model, a
+    tokenizer is trained on `texts`. `ConfigError` if a key contradicts the model.
     """
     torch.manual_seed(section.seed)
     encoder = section.encoder

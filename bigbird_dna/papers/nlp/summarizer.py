@@ -119,8 +119,8 @@ class Summarizer(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
     ) -> Seq2SeqLMOutput:
         """Return logits (B, T, V) of the token after each of `decoder_input_ids` (B, T), and the loss.
 
-        `input_ids` (B, L) are documents, or `encoder_outputs` their hidden states. With `past_key_values`, the
-        decoder's inputs are a single new token, and its keys and values are added.
+        `input_ids` (B, L) are documents, or `encoder_outputs` their hidden states. With `past_key_values`,
+        the decoder's inputs are a single new token, and its keys and values are added.
         """
         assert attention_mask is not None and decoder_input_ids is not None
         if encoder_outputs is None:

@@ -102,8 +102,8 @@ def fit(
 
     Raises
     ------
-    ConfigError : for wrong arguments in the section's training, or if the checkpoints are of another training.
-    Stopped : if training ended early with a checkpoint, because of SIGTERM or the time `end`.
+    ConfigError : for wrong arguments in the section's training, or if the checkpoints are of another
+    training. Stopped : if training ended early with a checkpoint, because of SIGTERM or the time `end`.
     """
     is_cpu = choose_device(device).type == "cpu"
     defaults: dict[str, Any] = {
