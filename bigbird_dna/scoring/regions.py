@@ -3,15 +3,16 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.assembly import ALIAS_HINT, contig_finder, shown
 from bigbird_dna.genome.intervals import Places, read_bed, strand_column
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import OPPOSITE, Strand
+
+if TYPE_CHECKING:  # commands read files, and need 60 MB less without pandas
+    import pandas as pd
 
 Genome = Reference | Path | str
 """Path of an indexed FASTA file (plain or bgzip), or an open `Reference`."""
@@ -47,7 +48,7 @@ def opened(reference: Genome, aliases: Path | str | None = None) -> Iterator[Ref
 
 
 def table_columns(
-    table: pd.DataFrame, what: str, names: Sequence[str]
+    table: "pd.DataFrame", what: str, names: Sequence[str]
 ) -> "list[pd.Series[Any]]":
     """Return columns of a table; `UsageError` if one is missing."""
     missing = [name for name in names if name not in table]
@@ -57,7 +58,7 @@ def table_columns(
 
 
 def read_regions(
-    source: Path | str | pd.DataFrame,
+    source: "Path | str | pd.DataFrame",
     reference: Reference,
     places: Places | None = None,
     *,
@@ -71,7 +72,7 @@ def read_regions(
     """
     find_contig = contig_finder(reference.contigs, reference.names)
     contigs: dict[str, str | None] = {}
-    where = "regions" if isinstance(source, pd.DataFrame) else source
+    where = source if isinstance(source, (Path, str)) else "regions"
     for line, name, start, end, label, strand in _rows(source):
         if stranded and strand not in ("+", "-", "."):
             raise DataError(f"{line}: strand must be '+', '-' or '.', found {strand!r}")
@@ -100,15 +101,17 @@ def read_regions(
 
 
 def _rows(
-    source: Path | str | pd.DataFrame,
+    source: "Path | str | pd.DataFrame",
 ) -> Iterator[tuple[str, str, int, int, str, Any]]:
     """Yield where a region is from, its contig, start, end, name and strand."""
-    if not isinstance(source, pd.DataFrame):
+    if isinstance(source, (Path, str)):
         for number, fields, start, end in read_bed(Path(source)):
             name = fields[3].strip() if len(fields) > 3 else ""
             strand = strand_column(fields) or "."
             yield f"{source}: line {number}", fields[0], start, end, name, strand
         return
+    import pandas as pd
+
     columns = table_columns(source, "regions", ("contig", "start", "end"))
     for name, default in (("name", ""), ("strand", ".")):
         column = source.get(name)
