@@ -40,7 +40,6 @@ TOKENS_BOTH = "token n-gram, both sides"
 BASES_LEFT = "Markov over bases, from the left"
 BASES_BOTH = "Markov over bases, both sides"
 PREDICTORS = (UNIFORM, UNIGRAM, TOKENS_LEFT, TOKENS_BOTH, BASES_LEFT, BASES_BOTH)
-LEFT_PREDICTORS = (UNIFORM, UNIGRAM, TOKENS_LEFT, BASES_LEFT)
 
 # Evenly spaced hidden validation tokens for choosing orders and exponents, and bases for choosing strengths.
 CHOOSING_TOKENS = 4000

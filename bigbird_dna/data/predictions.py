@@ -252,7 +252,6 @@ BITS = [
     "difference_high",
     "note",
 ]
-FIGURES = BITS[2:-1]
 BITS_COLUMNS = tuple(BITS[1:])
 
 

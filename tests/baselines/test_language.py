@@ -9,7 +9,6 @@ from bigbird_dna.baselines import language, tokens
 from bigbird_dna.baselines.language import (
     BASES_BOTH,
     BASES_LEFT,
-    LEFT_PREDICTORS,
     PREDICTORS,
     TOKENS_BOTH,
     TOKENS_LEFT,
@@ -123,7 +122,8 @@ def test_a_causal_model_s_baselines_know_all_tokens_on_the_left(tokenizer):
     causal = fit_language_baselines(
         training, held_out, tokenizer, **options, causal=True
     ).evaluate(held_out)
-    assert tuple(causal.bits) == tuple(causal.notes) == LEFT_PREDICTORS
+    left = (UNIFORM, UNIGRAM, TOKENS_LEFT, BASES_LEFT)
+    assert tuple(causal.bits) == tuple(causal.notes) == left
     assert causal.notes[BASES_LEFT].endswith("one strand")
     order = int(causal.notes[TOKENS_LEFT].rsplit(" ", 1)[1])
     for name, length in ((UNIGRAM, 1), (TOKENS_LEFT, order)):

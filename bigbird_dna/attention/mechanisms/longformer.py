@@ -162,12 +162,10 @@ class Longformer(AttentionLayer):
         if self.value is None or not len(out):
             return out
         assert hidden is not None
-        # Outside autocast, a projection needs inputs of the type of its weights.
-        hidden = hidden.to(self.value.weight.dtype)
         front = min(self.globals, q.shape[2])
         weights = self.global_weights(hidden, lengths).to(out.dtype)
         weights = drop(weights, dropout) if dropout else weights
-        first = weights @ self._by_head(self.value(hidden)).to(out.dtype)
+        first = weights @ self._project(self.value, hidden).to(out.dtype)
         if lengths is not None:
             present = (
                 torch.arange(front, device="cpu")
@@ -177,10 +175,11 @@ class Longformer(AttentionLayer):
         out[:, :, :front] = first.to(out.dtype)
         return out
 
-    def _by_head(self, x: Tensor) -> Tensor:
-        return torch.unflatten(x, 2, (self.shape.heads, -1)).transpose(
-            1, 2
-        )  # (B, L, D) → (B, H, L, K)
+    def _project(self, projection: nn.Linear, x: Tensor) -> Tensor:
+        """(B, L, D) → (B, H, L, K)."""
+        # Outside autocast, a projection needs inputs of the type of its weights.
+        x = projection(x.to(projection.weight.dtype))
+        return torch.unflatten(x, 2, (self.shape.heads, -1)).transpose(1, 2)
 
     def global_weights(
         self, hidden: Tensor, lengths: Tensor | Sequence[int] | None
@@ -191,7 +190,7 @@ class Longformer(AttentionLayer):
         front = min(self.globals, tokens)
         first = hidden[:, :front]
         score = scores(
-            self._by_head(self.query(first)), self._by_head(self.key(hidden))
+            self._project(self.query, first), self._project(self.key, hidden)
         )
         position = torch.arange(tokens, device=hidden.device)
         ends = [tokens] * len(hidden) if lengths is None else lengths
