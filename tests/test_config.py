@@ -253,7 +253,6 @@ READERS: dict[str, set[str]] = {
     "promoters.windows": {"windows", "promoters"},
     "promoters.model": {"promoters"},
     "promoters.training": {"promoters"},
-    "promoters.calibration.negatives": {"windows", "promoters"},
     "promoters.calibration": {"promoters"},
     "promoters.evaluation.baseline_kmer": {
         "promoter-baseline",

@@ -30,24 +30,21 @@ def fit_map(
     labels: ArrayLike,
     probabilities: ArrayLike,
     method: CalibrationMethod = "auto",
-    negative_weight: float = 1.0,
 ) -> CalibratedTrack | None:
-    """Fit a map to rows (N,) of one track; None if a class has fewer than `LEAST` rows, by weight.
+    """Fit a map to rows (N,) of one track; None if a class has fewer than `LEAST` rows.
 
     "auto" uses isotonic regression from `MANY` rows of each class on, otherwise Platt scaling. "isotonic"
     also falls back to Platt scaling if a class has fewer than `LEAST_ISOTONIC` rows.
     """
     y, p = np.asarray(labels).astype(bool), np.asarray(probabilities, np.float64)
     positives = int(y.sum())
-    negatives = round((len(y) - positives) * negative_weight)
+    negatives = len(y) - positives
     fewest = min(positives, negatives)
     if fewest < LEAST:
         return None
     needed = {"auto": MANY, "isotonic": LEAST_ISOTONIC, "platt": np.inf}[method]
     fit = fit_isotonic if fewest >= needed else fit_platt
-    return CalibratedTrack(
-        map=fit(y, p, negative_weight), positives=positives, negatives=negatives
-    )
+    return CalibratedTrack(map=fit(y, p), positives=positives, negatives=negatives)
 
 
 def fit_tracks(
@@ -79,20 +76,16 @@ def fit_tracks(
     return tracks
 
 
-def smoothed(labels: Flags, negative_weight: float = 1.0) -> Floats:
+def smoothed(labels: Flags) -> Floats:
     """Return labels (N,) smoothed as in Platt (1999, section 2.2)."""
     positives = int(labels.sum())
-    negatives = (len(labels) - positives) * negative_weight
+    negatives = len(labels) - positives
     return np.where(labels, (positives + 1) / (positives + 2), 1 / (negatives + 2))
 
 
-def fit_platt(
-    labels: Flags, probabilities: Floats, negative_weight: float = 1.0
-) -> Platt:
+def fit_platt(labels: Flags, probabilities: Floats) -> Platt:
     """Fit the line on log-odds by maximum likelihood, with a slope of at least `LEAST_SLOPE`."""
-    slope, intercept = fit_line(
-        log_odds(probabilities), labels, LEAST_SLOPE, negative_weight
-    )
+    slope, intercept = fit_line(log_odds(probabilities), labels, LEAST_SLOPE)
     return Platt(slope=slope, intercept=intercept)
 
 
@@ -100,7 +93,6 @@ def fit_line(
     scores: Floats,
     labels: Flags,
     least_slope: float,
-    negative_weight: float = 1.0,
 ) -> tuple[float, float]:
     """Return slope (at least `least_slope`) and intercept of the log-odds of labels (N,) as a line in scores.
 
@@ -109,13 +101,12 @@ def fit_line(
     from scipy.optimize import minimize
     from scipy.special import expit
 
-    targets = smoothed(labels, negative_weight)
-    weights = np.where(labels, 1.0, negative_weight) / len(labels)
+    targets = smoothed(labels)
 
     def loss(line: Floats) -> tuple[float, Floats]:
         odds = line[0] * scores + line[1]
-        errors = weights * (expit(odds) - targets)
-        value = weights @ (np.logaddexp(0, odds) - targets * odds)
+        errors = (expit(odds) - targets) / len(labels)
+        value = (np.logaddexp(0, odds) - targets * odds).mean()
         return value, np.array([errors @ scores, errors.sum()])
 
     fit = minimize(
@@ -130,16 +121,13 @@ def fit_line(
     return slope, intercept
 
 
-def fit_isotonic(
-    labels: Flags, probabilities: Floats, negative_weight: float = 1.0
-) -> Isotonic:
+def fit_isotonic(labels: Flags, probabilities: Floats) -> Isotonic:
     """Fit isotonic regression (Zadrozny & Elkan 2002), stored as the ends of its constant blocks."""
-    weights = np.where(labels, 1.0, negative_weight)
-    return isotonic_curve(probabilities, smoothed(labels, negative_weight), weights)
+    return isotonic_curve(probabilities, smoothed(labels))
 
 
-def isotonic_curve(x: Floats, y: Floats, weights: Array) -> Isotonic:
-    """Return the non-decreasing least-squares fit to points with weights (N,)."""
+def isotonic_curve(x: Floats, y: Floats, weights: Array | None = None) -> Isotonic:
+    """Return the non-decreasing least-squares fit to points (N,), each with the weight 1 or with `weights` (N,)."""
     from sklearn.isotonic import IsotonicRegression
 
     model = IsotonicRegression().fit(x, y, weights)

@@ -5,8 +5,7 @@ in `calibration.json` of the model's directory. Both kinds preserve the order of
 
 Both kinds are fitted to smoothed labels, as in Platt (1999): with m positives and n negatives, a positive
 counts as (m + 1) / (m + 2), a negative as 1 / (n + 2). No calibrated probability is therefore 0 or 1, which
-no number of rows could prove. Negatives may weigh less than positives
-(`negative_weight` instead of 1) if they were oversampled; n is then the sum of their weights.
+no number of rows could prove.
 
 The file contains the SHA-256 of the weights it was fitted for. It can be added to a
 trained model, or replaced, without changing any other file.

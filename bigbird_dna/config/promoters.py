@@ -134,17 +134,6 @@ class PromoterTrainingConfig(FinetuningConfig):
     )
 
 
-class PromoterCalibrationConfig(CalibrationConfig):
-    """Calibration on promoter windows."""
-
-    negatives: int = field(
-        0,
-        "extra negatives per held-out promoter and set, used only for calibration and its metrics; all "
-        "negatives of a promoter together have the weight of one negative",
-        ge=0,
-    )
-
-
 class PromoterConfig(Section):
     """Promoters: source, annotation, control, and one section per stage."""
 
@@ -170,7 +159,7 @@ class PromoterConfig(Section):
     windows: PromoterWindowsConfig = PromoterWindowsConfig()
     model: ClassifierConfig = ClassifierConfig()
     training: PromoterTrainingConfig = PromoterTrainingConfig()
-    calibration: PromoterCalibrationConfig = PromoterCalibrationConfig()
+    calibration: CalibrationConfig = CalibrationConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
     def _faults(self) -> Iterator[str]:

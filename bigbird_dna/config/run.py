@@ -301,11 +301,11 @@ STAGES: Mapping[str, str] = {
         "seed genome tokens chromatin.data.valid_regions chromatin.data.test_regions"
     ),
     "pretraining": "seed genome tokens encoder pretraining",
-    "windows": "seed genome promoters.windows promoters.calibration.negatives",
+    "windows": "seed genome promoters.windows",
     "promoters": (
         "seed genome encoder promoters.windows promoters.model promoters.training "
         "promoters.evaluation.baseline_kmer promoters.source "
-        "promoters.calibration.method promoters.calibration.negatives"
+        "promoters.calibration.method"
     ),
     "sequences": (
         "seed encoder tokens sequences.min_shared_kmers sequences.both_strands "

@@ -6,7 +6,7 @@ They may be close to promoters, but must not have a TSS at the position where a 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.config.promoters import PLACED_SETS, PromoterWindowsConfig
-from bigbird_dna.data.predictions import CODING, EXTRA_NEGATIVES, HALF, POSITIVE
+from bigbird_dna.data.predictions import CODING, HALF, POSITIVE
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.annotation import read_coding
 from bigbird_dna.genome.assembly import Assembly, warn_of_dropped
@@ -88,14 +88,10 @@ def open_coding(path: Path, contigs: Mapping[str, int], assembly: Assembly) -> C
 
 
 def coding_counts(rows: pd.DataFrame) -> dict[str, int]:
-    """Count promoters, and negatives of each set with its own locations, that are more than half coding.
-
-    Extra negatives, which are only for calibration, are not counted.
-    """
+    """Count promoters, and negatives of each set with its own locations, that are more than half coding."""
     counts = {}
-    ordinary = rows[~rows["split"].isin(EXTRA_NEGATIVES.values())]
     for name in (POSITIVE, *PLACED_SETS):
-        own = ordinary[ordinary["negative_set"] == name]
+        own = rows[rows["negative_set"] == name]
         if len(own):
             what = "promoters" if name == POSITIVE else f"{name} negatives"
             counts[f"{what} more than half coding"] = int((own[CODING] > HALF).sum())
@@ -200,12 +196,10 @@ def match_gc(
     wanted: npt.NDArray[np.float64],
     offered: npt.NDArray[np.float64],
     rng: np.random.Generator,
-    used: npt.NDArray[np.bool_] | None = None,
 ) -> Positions:
     """Return, per wanted GC fraction, the index of an offered one in the same of 50 bins; none repeats.
 
-    If a bin is empty, the nearest nonempty bin is used; −1 if all are empty. If a choice is in `used`, it is
-    replaced by an unused one, and no other choice changes.
+    If a bin is empty, the nearest nonempty bin is used; −1 if all are empty.
     """
     shelves: list[list[int]] = [[] for _ in range(GC_BINS + 1)]
     for index in rng.permutation(len(offered)):
@@ -216,10 +210,6 @@ def match_gc(
         filled = [b for b in range(GC_BINS + 1) if shelves[b]]
         if filled:
             chosen[row] = shelves[min(filled, key=lambda b: abs(b - bin_))].pop()
-    if used is not None and used.any():
-        again = np.flatnonzero((chosen >= 0) & used[chosen])
-        left = np.setdiff1d(np.flatnonzero(~used), chosen)
-        chosen[again] = np.append(left, -1)[match_gc(wanted[again], offered[left], rng)]
     return chosen
 
 
@@ -233,12 +223,11 @@ def find_negatives(
     owners: Sequence[int],
     seed: tuple[int, int],
     coding: Coding | None = None,
-    taken: Collection[Interval] = (),
 ) -> list[Interval | None]:
     """Return, for each owner, a window of similar GC content elsewhere in its split; None where none is found.
 
     `loci` are all promoters, including those without a window; `windows` and `window_splits` are those of
-    promoters with a window, and owners are their indices. No window is in `taken` or used twice. With
+    promoters with a window, and owners are their indices. No window is used twice. With
     `coding`, windows are intergenic.
     """
     size, distance = config.length, config.min_tss_distance
@@ -291,8 +280,7 @@ def find_negatives(
             for pair in {owners[index] for index in members}
         }
         expected_gc = np.array([pair_gc[owners[index]] for index in members])
-        used = np.array([window in taken for window in candidates], bool)
-        chosen = match_gc(expected_gc, np.concatenate(gc), rng, used)
+        chosen = match_gc(expected_gc, np.concatenate(gc), rng)
         for index, choice in zip(members, chosen.tolist(), strict=True):
             if choice >= 0:
                 found[index] = candidates[choice]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -34,8 +34,6 @@ CODING, HOMOLOGY, NETWORK = "coding", "homology", "network"
 KEY = ["contig", "start", "end", "strand", "negative_set", "pair", "label"]
 POSITIVE = "positive"
 HALF = 0.5
-# Splits of the extra negatives, which are used only for calibration and its metrics.
-EXTRA_NEGATIVES = {"valid": "valid-further", "test": "test-further"}
 
 # Distances in bp by which windows of test promoters are moved, and the names of the metrics of moved windows.
 SHIFTS = (1, 2, 5, 10)
@@ -99,35 +97,10 @@ class AlignedPredictions:
         return self.of_rows(kept)
 
 
-class CalibrationRows(NamedTuple):
-    """The N windows used to fit or evaluate a calibration."""
-
-    labels: NDArray[np.int64]  # (N,)
-    probabilities: NDArray[np.float64]  # (N,) uncalibrated
-    blocks: NDArray[np.int64]  # (N,) ids of the blocks of the genome, or of a sequence
-    negative_weight: float
-    """Weight of a negative relative to a promoter; it preserves the original class fractions."""
-    further: int  # number of extra negatives, which other metrics exclude
-
-    @classmethod
-    def of(cls, predictions: pd.DataFrame, split: str) -> Self:
-        """Return the windows of a split among predictions, and its extra negatives."""
-        further = predictions["split"] == EXTRA_NEGATIVES.get(split)
-        rows = predictions[(predictions["split"] == split) | further]
-        labels, more = rows["label"].to_numpy(np.int64), int(further.sum())
-        negatives = len(labels) - int(labels.sum())
-        weight = (negatives - more) / negatives if negatives else 1.0
-        values = rows["probability"].to_numpy(np.float64)
-        return cls(labels, values, blocks_of(rows), weight, more)
-
-
-def read_predictions(
-    path: Path, split: str = "test", *, further: bool = False
-) -> pd.DataFrame:
+def read_predictions(path: Path, split: str = "test") -> pd.DataFrame:
     """Read the rows of `split` of a prediction file, in the order of `KEY`; errors count rows from 1.
 
-    With `further`, also read its extra negatives, several of which may come from one window. The columns
-    `coding`, `homology` and `network` are kept if the file has them.
+    The columns `coding`, `homology` and `network` are kept if the file has them.
     """
     frame = read_frame(path)
     check_columns(path, frame, COLUMNS)
@@ -140,14 +113,13 @@ def read_predictions(
             raise DataError(
                 f"{path}: column {name!r} must be numeric, not {frame[name].dtype}"
             )
-    is_extra = frame["split"].isin(EXTRA_NEGATIVES.values())
     faults = {
         "a missing value": frame[required].isna().any(axis=1),
         "label is not 0 or 1": ~frame["label"].isin([0, 1]),
         "negative_set does not fit the label": (
             (frame["negative_set"] == POSITIVE) != (frame["label"] == 1)
         ),
-        "a duplicate window": frame.duplicated(KEY) & ~is_extra,
+        "a duplicate window": frame.duplicated(KEY) & (frame["split"] == split),
     }
     for name in ("probability", *fractions):
         values = frame[name]
@@ -159,8 +131,6 @@ def read_predictions(
     if rows.empty:
         found = ", ".join(sorted(map(str, frame["split"].unique()))) or "no rows"
         raise DataError(f"{path}: no rows of split {split!r} (found: {found})")
-    if further:
-        rows = frame[frame["split"].isin([split, EXTRA_NEGATIVES.get(split)])]
     negative_sets = negative_sets_of(rows)
     if len(negative_sets) > 1:
         raise DataError(

@@ -12,8 +12,7 @@ interpretations are in use, and they are different tasks: `substituted` fills th
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, replace
-from functools import partial
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +33,7 @@ from bigbird_dna.data.negatives import (
     find_negatives,
     open_coding,
 )
-from bigbird_dna.data.predictions import CODING, EXTRA_NEGATIVES, HOMOLOGY, POSITIVE
+from bigbird_dna.data.predictions import CODING, HOMOLOGY, POSITIVE
 from bigbird_dna.disk.arrays import open_npz, read_frame
 from bigbird_dna.disk.atomic import reading, write_json
 from bigbird_dna.disk.directories import into_directory
@@ -43,7 +42,6 @@ from bigbird_dna.genome.chromatin.dataset import source_entry
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import (
-    OPPOSITE,
     Interval,
     fraction_n,
     inside,
@@ -86,9 +84,8 @@ def prepare_windows(
 ) -> None:
     """Write the data set `output` as configured in the sections `genome` and `promoters.windows`.
 
-    A training promoter has `negatives` negatives of each set, a held-out promoter one. Extra negatives for
-    calibration have their own splits (`EXTRA_NEGATIVES`). The following promoters are excluded and counted:
-    those on excluded contigs and regions, and those whose window leaves the contig or its split or has more
+    A training promoter has `negatives` negatives of each set, a held-out promoter one. The following
+    promoters are excluded and counted: those on excluded contigs and regions, and those whose window leaves the contig or its split or has more
     than 10 % N. Held-out windows that are similar to each other (`similar_groups`) have a common number in
     the column `homology`.
     An `annotation`, GFF3 or GTF, adds the column `coding` and allows `intergenic` negatives.
@@ -139,46 +136,35 @@ def prepare_windows(
 
     # Only training promoters have several negatives: held-out metrics compare one with one.
     owners: list[int] = []
-    extra_owners: list[int] = []
     for pair, split in enumerate(window_splits):
-        if split == "train":
-            owners += [pair] * settings.negatives
-        else:
-            owners.append(pair)
-            extra_owners += [pair] * config.promoters.calibration.negatives
+        owners += [pair] * (settings.negatives if split == "train" else 1)
     rows: list[tuple[object, ...]] = []
 
     def add(
-        found: Sequence[Interval | None],
-        pairs: Sequence[int],
-        negative_set: str,
-        extra: bool = False,
+        found: Sequence[Interval | None], pairs: Sequence[int], negative_set: str
     ) -> None:
         for window, pair in zip(found, pairs, strict=True):
             if window is not None:
-                split: str = window_splits[pair]
-                split = EXTRA_NEGATIVES[split] if extra else split
+                split = window_splits[pair]
                 rows.append((*astuple(window), split, negative_set, pair, names[pair]))
 
     add(windows, range(len(windows)), POSITIVE)
     for negative_set in settings.negative_sets:
         if negative_set in DERIVED_SETS:
             add([windows[pair] for pair in owners], owners, negative_set)
-            extra = [windows[pair] for pair in extra_owners]
-            add(extra, extra_owners, negative_set, extra=True)
             continue
-        stream, extra_stream = (8, 9) if negative_set == "intergenic" else (3, 7)
-        find = partial(
-            find_negatives,
+        stream = 8 if negative_set == "intergenic" else 3
+        found = find_negatives(
             genome,
             loci,
             windows,
             window_splits,
             splits,
             settings,
+            owners,
+            (config.seed, stream),
             coding=coding if negative_set == "intergenic" else None,
         )
-        found = find(owners, (config.seed, stream))
         add(found, owners, negative_set)
         missing = found.count(None)
         counts[f"{negative_set} negatives not found"] = missing
@@ -191,20 +177,12 @@ def prepare_windows(
                 f"has no more of them at the minimum distance from every TSS; {len(lacking):,} promoters have none "
                 "and are kept"
             )
-        if extra_owners:
-            taken = {window for window in found if window is not None}
-            if negative_set == "intergenic":  # also not on the other strand
-                taken |= {
-                    replace(window, strand=OPPOSITE[window.strand]) for window in taken
-                }
-            others = find(extra_owners, (config.seed, extra_stream), taken=taken)
-            add(others, extra_owners, negative_set, extra=True)
     table, info = pd.DataFrame(rows, columns=COLUMNS[:-1]), dict[str, Any](counts)
     # Training windows are in no group, nor are derived negatives, which are at the place of their promoter.
     homology = np.arange(len(table))
-    for both in EXTRA_NEGATIVES.items():
+    for split in ("valid", "test"):
         chosen = np.flatnonzero(
-            table["split"].isin(both) & ~table["negative_set"].isin(DERIVED_SETS)
+            (table["split"] == split) & ~table["negative_set"].isin(DERIVED_SETS)
         )
         sequences = window_sequences(genome, table.iloc[chosen], config.seed)
         homology[chosen] = chosen[similar_groups(sequences, SIMILAR)]
@@ -331,13 +309,8 @@ def check_training_classes(directory: Path, data: WindowSet) -> None:
             raise DataError(f"{directory}: no {noun} is in split 'train'")
 
 
-def read_windows(
-    directory: Path, negative_set: str, *, further: bool = False
-) -> WindowSet:
-    """Read positives and the negatives of one set, in file order, with the column `coding` if it exists.
-
-    With `further`, also read the extra negatives of held-out promoters for calibration.
-    """
+def read_windows(directory: Path, negative_set: str) -> WindowSet:
+    """Read positives and the negatives of one set, in file order, with the column `coding` if it exists."""
     path = directory / "windows.parquet"
     for needed in (path, directory / "labels.npz"):
         if not needed.is_file():
@@ -362,6 +335,4 @@ def read_windows(
             f"{path}: no negative set {negative_set!r}: {one_of(negative_set, made)}"
         )
     chosen = rows["negative_set"].isin([POSITIVE, negative_set]).to_numpy()
-    if not further:
-        chosen = chosen & ~rows["split"].isin(EXTRA_NEGATIVES.values()).to_numpy()
     return WindowSet(rows[chosen].reset_index(drop=True), labels[chosen])

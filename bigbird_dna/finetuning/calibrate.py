@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from bigbird_dna.calibration.fitting import LEAST, fit_map, fit_tracks
@@ -13,7 +14,7 @@ from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import sample
 from bigbird_dna.data.predictions import (
     KEY,
-    CalibrationRows,
+    blocks_of,
     negative_sets_of,
     read_predictions,
 )
@@ -34,21 +35,12 @@ _MOST_CONTIGS = 50  # contigs listed by name in the file; above this, only their
 def fit_predictions(
     predictions: pd.DataFrame, method: CalibrationMethod
 ) -> Calibration | None:
-    """Return the calibration fitted to the validation rows of `predictions`; None if a class has too few.
-
-    Extra negatives are included, but the total weight of all negatives is unchanged.
-    """
+    """Return the calibration fitted to the validation rows of `predictions`; None if a class has too few."""
     predictions = predictions.sort_values(
         KEY, kind="stable"
     )  # order of a file, for the same rounding
     rows = predictions[predictions["split"] == "valid"]
-    fitted_rows = CalibrationRows.of(predictions, "valid")
-    fitted = fit_map(
-        fitted_rows.labels,
-        fitted_rows.probabilities,
-        method,
-        fitted_rows.negative_weight,
-    )
+    fitted = fit_map(rows["label"], rows["probability"], method)
     if fitted is None:
         return None
     contigs = sorted(set(map(str, rows["contig"].unique())))
@@ -59,8 +51,6 @@ def fit_predictions(
         "negative_sets": negative_sets_of(rows),
         "method": method,
     }
-    if fitted_rows.further:
-        fitted_on["further_negatives"] = fitted_rows.further
     return Calibration.of({None: fitted}, fitted_on)
 
 
@@ -68,19 +58,19 @@ def calibration_metrics_of(
     predictions: pd.DataFrame, calibration: Calibration | None
 ) -> dict[str, Any]:
     """Return calibration metrics of the raw and calibrated test probabilities; {} without test windows."""
-    rows = CalibrationRows.of(predictions, "test")
-    if not len(rows.labels):
+    rows = predictions[predictions["split"] == "test"]
+    if rows.empty:
         return {}
+    probs = rows["probability"].to_numpy(np.float64)
     versions: dict[str, Calibration | None] = {RAW: None}
     if calibration is not None:
         versions[CALIBRATED] = calibration
     by_version = {}
     for name, finish in versions.items():
         metrics = calibration_metrics(
-            rows.labels,
-            rows.probabilities if finish is None else finish(rows.probabilities),
-            blocks=rows.blocks,
-            negative_weight=rows.negative_weight,
+            rows["label"],
+            probs if finish is None else finish(probs),
+            blocks=blocks_of(rows),
         )
         by_version[name] = without_nan(metrics._asdict())
     return {"calibration": by_version}
@@ -112,7 +102,7 @@ def calibrate_promoter(
     target = find_target(path, output)
     model = load_promoter_model(target)
     source = target / PREDICTIONS if predictions is None else predictions
-    rows = read_predictions(source, "valid", further=True)
+    rows = read_predictions(source, "valid")
     negative_set = model.settings.negative_set
     for name in negative_sets_of(rows):
         if negative_set is not None and name != negative_set:
@@ -122,9 +112,7 @@ def calibrate_promoter(
     calibration = fit_predictions(rows, method)
     if calibration is None:
         raise DataError(f"{source}: {too_few(rows)}")
-    windows = f"on {int((rows['split'] == 'valid').sum()):,} validation windows"
-    if further := calibration.fitted_on.get("further_negatives"):
-        windows += f" and {further:,} extra negatives"
+    windows = f"on {len(rows):,} validation windows"
     return _install(model, calibration, output, windows)
 
 

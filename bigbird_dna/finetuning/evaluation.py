@@ -121,10 +121,7 @@ def held_out_predictions(
     sequences: list[str],
     predict: Callable[[list[str]], npt.NDArray[np.floating]],
 ) -> pd.DataFrame:
-    """Return the validation and test windows with their labels and the probabilities from `predict`.
-
-    Extra negatives are included if the data set was read with them.
-    """
+    """Return the validation and test windows with their labels and the probabilities from `predict`."""
     held_out = np.flatnonzero((data.rows["split"] != "train").to_numpy())
     rows = data.rows.drop(columns="name").assign(label=data.labels)
     probabilities = predict([sequences[index] for index in held_out])

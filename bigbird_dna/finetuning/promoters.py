@@ -100,9 +100,8 @@ class PromoterTask(ClassifierTask[tuple[pd.DataFrame, Members | None]]):
 
     @cached_property
     def windows(self) -> WindowSet:
-        """All windows; extra negatives are included if the calibration uses them."""
-        further = self.section.calibration.negatives > 0
-        return read_windows(self.data, self.negative_set, further=further)
+        """All windows."""
+        return read_windows(self.data, self.negative_set)
 
     @cached_property
     def split(self) -> NDArray[Any]:

@@ -7,10 +7,6 @@ With few rows, this error is too large: in a bin of 80 rows, half of them positi
 0.04 on average, even for perfect probabilities. `ece_expected_if_calibrated` is the error that the same
 probabilities would show on average if they were perfectly calibrated.
 
-Negatives may weigh less than positives (`negative_weight` w instead of 1) if they were oversampled relative
-to the intended prevalence. Bins then have equal weight. The variance of a fraction s with weight n in its bin
-is s (1 − s) ((1 − s) + s w) / n, the first-order variance of a ratio of sums over rows.
-
 The **Brier score**, the mean squared error of the probabilities, is exactly `miscalibration − discrimination
 + uncertainty`, without bins (CORP decomposition: Dimitriadis, Gneiting & Jordan 2021). These are the decrease
 by an isotonic fit, the gain of that fit over the constant prevalence, and the score of the prevalence.
@@ -35,7 +31,7 @@ BINS = 15
 class Reliability(NamedTuple):
     """Rows binned by their probability, each (B,); no bin is empty."""
 
-    rows: Floats  # number of rows, weighted
+    rows: Floats  # number of rows
     probability: Floats  # mean probability
     fraction: Floats  # fraction of positives
     spread: Floats  # standard deviation of the fraction: binomial, with one pseudo-row at the mean probability
@@ -62,11 +58,10 @@ def calibration_metrics(
     *,
     blocks: ArrayLike | None = None,
     bins: int = BINS,
-    negative_weight: float = 1.0,
 ) -> CalibrationMetrics:
     """Evaluate the calibration of `probabilities` (N,) with `labels` (N,) of 0 and 1.
 
-    A negative has the weight `negative_weight`, above 0. Rows with the same id in `blocks` (N,) vary together
+    Rows with the same id in `blocks` (N,) vary together
     in the interval of the Brier score. `ValueError`: shapes differ, a label is not 0 or 1, or a probability
     is not in [0, 1].
     """
@@ -77,19 +72,16 @@ def calibration_metrics(
         raise ValueError("probabilities must be from 0 to 1")
     if not len(y):
         return CalibrationMetrics(*[math.nan] * len(CalibrationMetrics._fields))
-    weights = np.where(y == 1, 1.0, negative_weight)
-    total = float(weights.sum())
-    curve = reliability(y, p, bins, negative_weight)
-    error = float(curve.rows @ np.abs(curve.fraction - curve.probability)) / total
+    curve = reliability(y, p, bins)
+    error = float(curve.rows @ np.abs(curve.fraction - curve.probability)) / len(y)
     # Expected error in bins of calibrated probabilities, for normally distributed errors of the fractions.
-    variance = weights * p * (1 - p) * (1 - p + p * negative_weight)
-    spreads = np.sqrt(np.bincount(_bins(p, weights, bins), variance))
-    expected_error = float(spreads.sum()) / total * math.sqrt(2 / math.pi)
+    spreads = np.sqrt(np.bincount(_bins(p, bins), p * (1 - p)))
+    expected_error = float(spreads.sum()) / len(y) * math.sqrt(2 / math.pi)
 
-    brier = _mean((p - y) ** 2, weights, blocks)
-    fitted = rising_curve(y, p, negative_weight)
-    best = float(weights @ (fitted - y) ** 2) / total
-    fraction = float(weights @ y) / total
+    brier = _mean((p - y) ** 2, blocks)
+    fitted = rising_curve(y, p)
+    best = float(((fitted - y) ** 2).mean())
+    fraction = float(y.mean())
     uncertainty = fraction * (1 - fraction)
     return CalibrationMetrics(
         error,
@@ -98,7 +90,7 @@ def calibration_metrics(
         brier.value - best,
         uncertainty - best,
         uncertainty,
-        float(weights @ p) / total,
+        float(p.mean()),
         fraction,
     )
 
@@ -107,56 +99,52 @@ def reliability(
     labels: ArrayLike,
     probabilities: ArrayLike,
     bins: int = BINS,
-    negative_weight: float = 1.0,
 ) -> Reliability:
     """Bin rows by probability into at most `bins` bins of about equal numbers of rows; no rows, no bins."""
     y, p = np.asarray(labels, np.float64), np.asarray(probabilities, np.float64)
-    weights = np.where(y == 1, 1.0, negative_weight)
-    ids = _bins(p, weights, bins)
-    rows = np.bincount(ids, weights).astype(np.float64)
-    probability = np.bincount(ids, weights * p) / rows
-    fraction = np.bincount(ids, weights * y) / rows
+    ids = _bins(p, bins)
+    rows = np.bincount(ids).astype(np.float64)
+    probability = np.bincount(ids, p) / rows
+    fraction = np.bincount(ids, y) / rows
     smooth = (rows * fraction + probability) / (rows + 1)
-    variance = smooth * (1 - smooth) * (1 - smooth + smooth * negative_weight)
-    return Reliability(rows, probability, fraction, np.sqrt(variance / rows))
+    spread = np.sqrt(smooth * (1 - smooth) / rows)
+    return Reliability(rows, probability, fraction, spread)
 
 
-def rising_curve(
-    labels: ArrayLike, probabilities: ArrayLike, negative_weight: float = 1.0
-) -> Floats:
+def rising_curve(labels: ArrayLike, probabilities: ArrayLike) -> Floats:
     """Return the isotonic (non-decreasing) least-squares fit of the labels to the probabilities (N,).
 
     This is the reliability curve without bins (Dimitriadis et al. 2021).
     """
     y = np.asarray(labels, np.float64)
-    weights = np.where(y == 1, 1.0, negative_weight)
     _, levels = np.unique(np.asarray(probabilities, float), return_inverse=True)
-    sizes = np.bincount(levels, weights)
-    means = np.bincount(levels, weights * y) / sizes
+    sizes = np.bincount(levels)
+    means = np.bincount(levels, y) / sizes
     fitted: Floats = isotonic_regression(means, weights=sizes).x[levels]
     return fitted
 
 
-def _bins(p: Floats, weights: Floats, bins: int) -> Counts:
+def _bins(p: Floats, bins: int) -> Counts:
     """Return the bin of each row (N,), numbered from 0 without gaps; ties are in the bin of their center."""
     _, levels = np.unique(p, return_inverse=True)
-    sizes = np.bincount(levels, weights)
+    sizes = np.bincount(levels)
     middle = np.cumsum(sizes) - sizes / 2
     ids = np.minimum((middle * bins / sizes.sum()).astype(np.int64), bins - 1)
     dense: Counts = np.unique(ids, return_inverse=True)[1][levels]
     return dense
 
 
-def _mean(values: Floats, weights: Floats, blocks: ArrayLike | None) -> Estimate:
+def _mean(values: Floats, blocks: ArrayLike | None) -> Estimate:
     """Return the mean of rows with its 95 % interval, clustered by `blocks` (normal approximation)."""
-    total = float(weights.sum())
-    value = float(weights @ values) / total
+    value = float(values.mean())
     ids = np.arange(len(values))
     if blocks is not None:
         ids = np.unique(np.asarray(blocks), return_inverse=True)[1]
-    deviations = np.bincount(ids, weights * (values - value))
+    deviations = np.bincount(ids, values - value)
     count = len(deviations)
     if count < 2:
         return Estimate(value)
-    error = math.sqrt(float(deviations @ deviations) * count / (count - 1)) / total
+    error = math.sqrt(float(deviations @ deviations) * count / (count - 1)) / len(
+        values
+    )
     return Estimate(value, max(value - Z95 * error, 0.0), min(value + Z95 * error, 1.0))

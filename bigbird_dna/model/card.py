@@ -102,7 +102,7 @@ def _flatten(values: Mapping[str, Any], above: str = "") -> dict[str, str]:
 
 def _fitted_on(fitted: Mapping[str, Any]) -> str:
     """Return what a calibration was fitted on, such as `windows 1,100; contigs XI`."""
-    keys = ("windows", "bins", "further_negatives", "contigs", "method")
+    keys = ("windows", "bins", "contigs", "method")
     parts = [
         f"{key.replace('_', ' ')} {_text(value)}"
         for key, value in fitted.items()

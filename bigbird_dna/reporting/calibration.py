@@ -12,7 +12,7 @@ import pandas as pd
 
 from bigbird_dna.calibration.maps import FILE, Calibration, read_calibration
 from bigbird_dna.console import progress
-from bigbird_dna.data.predictions import CalibrationRows, read_predictions
+from bigbird_dna.data.predictions import blocks_of, read_predictions
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.track import Track
@@ -37,13 +37,10 @@ METRICS = [
 
 
 class SetProbabilities(NamedTuple):
-    """Test windows of a negative set, with probabilities (N,) by `RAW` and, if available, `CALIBRATED`.
-
-    Extra negatives are included if the predictions have any.
-    """
+    """Test windows of a negative set, with probabilities (N,) by `RAW` and, if available, `CALIBRATED`."""
 
     negative_set: str
-    rows: CalibrationRows
+    rows: pd.DataFrame
     probabilities: Mapping[str, Floats]
 
 
@@ -52,13 +49,14 @@ def read_probabilities(negative_set: str, predictions: Path) -> SetProbabilities
 
     `ModelError`: that file is damaged, or belongs to other weights than those in the directory.
     """
-    rows = CalibrationRows.of(read_predictions(predictions, further=True), "test")
-    probabilities = {RAW: rows.probabilities}
+    rows = read_predictions(predictions)
+    raw = rows["probability"].to_numpy(np.float64)
+    probabilities = {RAW: raw}
     file = predictions.parent / FILE
     if file.is_file():
         weights = predictions.parent / "model.safetensors"
         sha256 = checksum(weights) if weights.is_file() else None
-        calibrated = read_calibration(file, sha256)(rows.probabilities)
+        calibrated = read_calibration(file, sha256)(raw)
         probabilities[CALIBRATED] = calibrated.astype(np.float64)
     return SetProbabilities(negative_set, rows, probabilities)
 
@@ -68,17 +66,13 @@ def promoter_calibration_table(sets: Sequence[SetProbabilities]) -> pd.DataFrame
     table = []
     for negative_set, rows, probabilities in sets:
         for name, values in probabilities.items():
-            metrics = calibration_metrics(
-                rows.labels,
-                values,
-                blocks=rows.blocks,
-                negative_weight=rows.negative_weight,
-            )
+            labels = rows["label"].to_numpy()
+            metrics = calibration_metrics(labels, values, blocks=blocks_of(rows))
             row = {
                 "negative_set": negative_set,
                 "probabilities": name,
                 "n": len(values),
-                "positives": int(rows.labels.sum()),
+                "positives": int(labels.sum()),
             }
             table.append(row | metrics._asdict())
     return pd.DataFrame(table)
@@ -91,9 +85,7 @@ def promoter_calibration_figure(sets: Sequence[SetProbabilities], path: Path) ->
     tables = []
     for negative_set, rows, probabilities in sets:
         for name, values in probabilities.items():
-            curve = reliability(
-                rows.labels, values, negative_weight=rows.negative_weight
-            )
+            curve = reliability(rows["label"].to_numpy(), values)
             points = {
                 "negatives": negative_set,
                 "probabilities": name,

@@ -18,12 +18,11 @@ from bigbird_dna.calibration.maps import (
     read_calibration,
     write_calibration,
 )
-from bigbird_dna.data.predictions import EXTRA_NEGATIVES
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.errors import ModelError
 from bigbird_dna.model.directory import load, save
-from tests.calibration.sources import mixture, write_predictions
+from tests.calibration.sources import write_predictions
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails, message
 from tests.test_public_api import home as home
@@ -321,30 +320,6 @@ def test_it_is_fitted_on_validation_windows_alone(
         == 0
     )
     assert (model / FILE).read_bytes() != whole
-
-
-def test_further_negatives_make_the_calibration_surer_and_keep_the_share_of_promoters(
-    run: Run, model: Path, tmp_path: Path
-) -> None:
-    rows = pd.read_parquet(model / "predictions.parquet")
-    own = mixture(4000, 0.5, seed=8)
-    extra = rows[(rows["split"] == "valid") & (rows["label"] == 0)]
-    values = own.raw[own.labels == 0][: 3 * len(extra)]
-    more = pd.concat([extra] * 3).assign(
-        split=EXTRA_NEGATIVES["valid"], probability=values
-    )
-    pd.concat([rows, more]).to_parquet(tmp_path / "more.parquet", index=False)
-    result = run("model calibrate", model, "--predictions", tmp_path / "more.parquet")
-    message(result.err.splitlines()[-1].partition("  ")[2], model, 600, 900)
-    found = read_calibration(model / FILE)
-    assert (
-        found.fitted_on["further_negatives"] == 900
-        and found.fitted_on["windows"] == 600
-    )
-    (track,) = found.tracks
-    assert (track.positives, track.negatives) == (300, 300)
-    values = mixture(40_000, 0.5, seed=9)
-    assert np.abs(track.map(values.raw) - values.true).mean() < 0.02
 
 
 def test_what_cannot_be_calibrated_is_refused(

@@ -19,7 +19,7 @@ from bigbird_dna.data.negatives import (
     gc_fraction,
     open_coding,
 )
-from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
+from bigbird_dna.data.predictions import POSITIVE
 from bigbird_dna.data.promoter_windows import (
     prepare_windows,
     read_windows,
@@ -32,7 +32,6 @@ from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, Intervals
 from tests.cli.command import Run, invoke, refused
-from tests.data.test_leaks import whole_splits
 from tests.golden.messages import fails, message
 from tests.toys import written
 
@@ -247,10 +246,7 @@ def check_intergenic(
 def test_intergenic_windows_of_a_data_set(
     tiny_config: Path, tmp_path: Path, annotation: Path
 ) -> None:
-    more = "promoters.calibration.negatives=3"
-    config = load_config(
-        tiny_config, [SETS, more, "promoters.windows.min_tss_distance=20"]
-    )
+    config = load_config(tiny_config, [SETS, "promoters.windows.min_tss_distance=20"])
     rows = make(config, tmp_path / "windows", annotation)
     with Reference(config.paths.reference) as reference:
         coding = {
@@ -264,12 +260,12 @@ def test_intergenic_windows_of_a_data_set(
     check_intergenic(rows, config, coding)
     own = rows[rows["negative_set"] == "intergenic"]
     contigs = {"train": "one", "valid": "two", "test": "three"}
-    assert (own["contig"] == whole_splits(own).map(contigs)).all()
-    # Each promoter has as many as of genomic ones, further ones too, and none repeats another.
+    assert (own["contig"] == own["split"].map(contigs)).all()
+    # Each promoter has as many as of genomic ones.
     genomic = rows[rows["negative_set"] == "genomic"]
     sizes = (some.groupby(["split", "pair"]).size() for some in (own, genomic))
     pd.testing.assert_series_equal(*sizes)
-    assert set(own["split"]) == {"train", "valid", "test", *EXTRA_NEGATIVES.values()}
+    assert set(own["split"]) == {"train", "valid", "test"}
     # Fractions are of the window, and derived negatives have their promoter's.
     expected = [
         coding[c][start:end].mean()
@@ -287,8 +283,7 @@ def test_intergenic_windows_of_a_data_set(
     means = gc.groupby(rows["negative_set"]).mean()
     assert abs(means["intergenic"] - means[POSITIVE]) < 0.02
     info = json.loads((tmp_path / "windows/windows.json").read_text())
-    ordinary = rows[~rows["split"].isin(EXTRA_NEGATIVES.values())]
-    half = (ordinary["coding"] > 0.5).groupby(ordinary["negative_set"]).sum()
+    half = (rows["coding"] > 0.5).groupby(rows["negative_set"]).sum()
     names = ("promoters", "genomic negatives", "intergenic negatives")
     counts = [info[f"{name} more than half coding"] for name in names]
     assert counts == [half[POSITIVE], half["genomic"], 0] and counts[1] > 0
@@ -297,7 +292,7 @@ def test_intergenic_windows_of_a_data_set(
         and len(info["annotation"]["sha256"]) == 64
     )
     # They are read, and reach the predictions.
-    data = read_windows(tmp_path / "windows", "intergenic", further=True)
+    data = read_windows(tmp_path / "windows", "intergenic")
     assert {*data.rows["negative_set"]} == {
         POSITIVE,
         "intergenic",
@@ -311,11 +306,8 @@ def test_intergenic_windows_of_a_data_set(
 def test_other_windows_are_as_without_intergenic_ones(
     tiny_config: Path, tmp_path: Path, annotation: Path
 ) -> None:
-    usual = [
-        "promoters.windows.negative_sets=[permuted, genomic]",
-        "promoters.calibration.negatives=3",
-    ]
-    changed = [SETS, *usual[1:]]
+    usual = ["promoters.windows.negative_sets=[permuted, genomic]"]
+    changed = [SETS]
     plain = make(load_config(tiny_config, usual), tmp_path / "plain", None)
     same = make(load_config(tiny_config, usual), tmp_path / "same", annotation)
     more = make(load_config(tiny_config, changed), tmp_path / "more", annotation)

@@ -21,7 +21,7 @@ from bigbird_dna.config.reading import load_config
 from bigbird_dna.config.run import Config
 from bigbird_dna.data.chromatin import prepare_data
 from bigbird_dna.data.negatives import draw_candidates
-from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
+from bigbird_dna.data.predictions import POSITIVE
 from bigbird_dna.data.promoter_windows import (
     prepare_windows,
     read_windows,
@@ -77,18 +77,11 @@ def crossing_overlaps(rows: pd.DataFrame) -> list[tuple[str, int]]:
 
 
 def by_split(rows: pd.DataFrame, sequences: Sequence[str]) -> dict[str, list[str]]:
-    """The sequences of each split, further negatives with the others of theirs."""
+    """The sequences of each split."""
     return {
         split: [sequences[row] for row in own]
-        for split, own in rows.groupby(whole_splits(rows)).indices.items()
+        for split, own in rows.groupby("split").indices.items()
     }
-
-
-def whole_splits(rows: pd.DataFrame) -> pd.Series:
-    """The split of each row; a further negative is in that of its promoter."""
-    return rows["split"].replace(
-        {further: split for split, further in EXTRA_NEGATIVES.items()}
-    )
 
 
 def crossing_copies(sequences: Mapping[str, Sequence[str]]) -> int:
@@ -156,7 +149,7 @@ def test_promoter_windows_of_every_negative_set(
     sets = f"promoters.windows.negative_sets=[{', '.join(SETS)}]"
     config = load_config(
         tiny_config,
-        [sets, f"genome.valid={valid}", "promoters.calibration.negatives=2"],
+        [sets, f"genome.valid={valid}"],
     )
     genes = written(
         tmp_path / "genes.gff3",
@@ -170,9 +163,8 @@ def test_promoter_windows_of_every_negative_set(
         config, paths.reference, paths.promoters, tmp_path / "windows", genes
     )
     for name in SETS:
-        rows = read_windows(tmp_path / "windows", name, further=True).rows
+        rows = read_windows(tmp_path / "windows", name).rows
         sequences = window_sequences(Reference(paths.reference), rows, config.seed)
-        rows = rows.assign(split=whole_splits(rows))
         assert set(rows["split"]) == {"train", "valid", "test"}
         assert crossing_pairs(rows) == []
         assert crossing_overlaps(rows) == []

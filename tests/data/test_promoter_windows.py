@@ -14,14 +14,13 @@ from bigbird_dna.config.chromatin import ChromatinTrainingConfig
 from bigbird_dna.config.promoters import PromoterWindowsConfig
 from bigbird_dna.config.reading import load_config
 from bigbird_dna.config.run import Config
-from bigbird_dna.data import promoter_windows
 from bigbird_dna.data.chromatin import draw_groups, training_bins
 from bigbird_dna.data.negatives import (
     draw_candidates,
     gc_fraction,
     match_gc,
 )
-from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
+from bigbird_dna.data.predictions import POSITIVE
 from bigbird_dna.data.promoter_windows import (
     PARTS,
     permute,
@@ -156,55 +155,6 @@ def test_similar_held_out_windows_have_one_number(
             assert rows["homology"][one] == rows["homology"][other]
 
 
-def test_extra_negatives_of_held_out_promoters_change_no_other(
-    tiny_config: Path, tmp_path: Path
-) -> None:
-    """Nothing else changes, and who doesn't ask for them doesn't meet them."""
-    config = load_config(tiny_config, ["promoters.calibration.negatives=3"])
-    reference = Reference(config.paths.reference)
-    made(config, tmp_path)
-    plain = pd.read_parquet(Path(config.results) / "promoters/windows.parquet")
-    rows = pd.read_parquet(tmp_path / "windows.parquet")
-    more = rows["split"].isin(EXTRA_NEGATIVES.values())
-    same, expected = (
-        one.drop(columns="homology")
-        for one in (rows[~more].reset_index(drop=True), plain)
-    )
-    pd.testing.assert_frame_equal(same, expected)
-    held_out = plain[(plain["split"] != "train") & (plain["negative_set"] == POSITIVE)]
-    for negative_set in config.promoters.windows.negative_sets:
-        own = rows[more & (rows["negative_set"] == negative_set)]
-        assert {*own["pair"]} == {*held_out["pair"]}
-        assert (own.groupby("pair").size() == 3).all()
-        few, all_of_them = (
-            read_windows(tmp_path, negative_set, further=asked)
-            for asked in (False, True)
-        )
-        assert not few.rows["split"].isin(EXTRA_NEGATIVES.values()).any()
-        assert (
-            len(all_of_them.rows) == len(few.rows) + len(own)
-            and not all_of_them.labels[-len(own) :].any()
-        )
-    assert set(rows[more]["negative_set"]) >= {"genomic", "permuted"}
-    contigs = {"valid-further": "two", "test-further": "three"}
-    assert (rows[more]["contig"] == rows[more]["split"].map(contigs)).all()
-    # No two of a promoter are the same, and the first is that of a data set without further ones.
-    data = read_windows(tmp_path, "permuted", further=True)
-    sequences = np.array(window_sequences(reference, data.rows, config.seed))
-    first = read_windows(Path(config.results) / "promoters", "permuted")
-    kept = ~data.rows["split"].isin(EXTRA_NEGATIVES.values()).to_numpy()
-    assert sequences[kept].tolist() == window_sequences(
-        reference, first.rows, config.seed
-    )
-    owned = data.rows["pair"].isin(held_out["pair"])
-    assert (
-        pd.Series(sequences[owned])
-        .groupby(data.rows["pair"][owned].to_numpy())
-        .nunique()
-        == 5
-    ).all()
-
-
 def test_sequences_are_in_transcription_order_and_the_same_each_time(
     tiny_config: Path,
 ) -> None:
@@ -299,47 +249,6 @@ def test_matching_uses_no_window_twice(
     chosen = match_gc(np.array(wanted), np.array(offered), np.random.default_rng(seed))
     used = chosen[chosen >= 0]
     assert len(set(used.tolist())) == len(used) == min(len(wanted), len(offered))
-
-
-def test_extra_negatives_are_others(
-    tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those that repeated one are others now, and no other window is."""
-    config = load_config(tiny_config, ["promoters.calibration.negatives=12"])
-    window = ["contig", "start", "end", "strand"]
-
-    def repeating(name: str) -> tuple[pd.DataFrame, np.ndarray]:
-        path = made(config, tmp_path / name) / "windows.parquet"
-        rows = pd.read_parquet(path).query("negative_set == 'genomic'")
-        more = rows["split"].isin(EXTRA_NEGATIVES.values()).to_numpy()
-        others = {*rows[~more][window].itertuples(index=False, name=None)}
-        again = [
-            row in others
-            for row in rows[more][window].itertuples(index=False, name=None)
-        ]
-        return rows[more].reset_index(drop=True), np.array(again)
-
-    found, again = repeating("found")
-    assert not again.any() and not found.duplicated(window).any()
-    find = promoter_windows.find_negatives
-    monkeypatch.setattr(
-        promoter_windows,
-        "find_negatives",
-        lambda *arguments, **options: find(*arguments, coding=options["coding"]),
-    )
-    before, repeated = repeating("before")
-    assert repeated.any() and len(before) == len(found)
-    changed = (found[window] != before[window]).any(axis=1).to_numpy()
-    assert (changed == repeated).all()
-    genome = Reference(config.paths.reference)
-    gc = [
-        [
-            gc_fraction(text)
-            for text in window_sequences(genome, rows[repeated], config.seed)
-        ]
-        for rows in (found, before)
-    ]
-    assert np.abs(np.subtract(*gc)).max() < 0.1
 
 
 def test_a_split_without_a_class_is_a_warning(

@@ -27,7 +27,6 @@ from bigbird_dna.config.reading import load_config
 from bigbird_dna.data.predictions import (
     AUROC_SHIFTED,
     COLUMNS,
-    EXTRA_NEGATIVES,
     HOMOLOGY,
     MEDIAN_SHIFTED,
     NETWORK,
@@ -36,7 +35,6 @@ from bigbird_dna.data.predictions import (
     blocks_of,
 )
 from bigbird_dna.data.promoter_windows import (
-    prepare_windows,
     read_windows,
     window_sequences,
 )
@@ -153,43 +151,6 @@ def test_windows_of_test_promoters_are_moved(tiny_config: Path, model: Path) -> 
         labels = [1] * len(found) + [0] * len(negatives)
         area = auroc(labels, np.concatenate([found, negatives["probability"]])).value
         assert metrics[AUROC_SHIFTED.format(bp)] == pytest.approx(area, abs=1e-3)
-
-
-def test_further_negatives_are_predicted_for_the_calibration_alone(
-    tiny_config: Path, tmp_path: Path
-) -> None:
-    config = load_config(tiny_config, ["promoters.calibration.negatives=2"])
-    prepare_windows(
-        config, config.paths.reference, config.paths.promoters, tmp_path / "windows"
-    )
-    predictions, metrics = [], []
-    for number in (2, 0):
-        training = (
-            "promoters.training.steps=2",
-            "promoters.training.train_fraction=0.3",
-        )
-        own = sets(RANDOM, *training, f"promoters.calibration.negatives={number}")
-        output, windows = tmp_path / str(number), ("--windows", tmp_path / "windows")
-        finetune(tiny_config, output, *windows, *own, negative_set="permuted")
-        predictions.append(pd.read_parquet(output / "predictions.parquet"))
-        metrics.append(metrics_of(output))
-    more, none = predictions
-    beside = more["split"].isin(EXTRA_NEGATIVES.values())
-    pd.testing.assert_frame_equal(more[~beside].reset_index(drop=True), none)
-    assert (
-        beside.sum() == 2 * (none["label"] == 0).sum()
-        and not more["label"][beside].any()
-    )
-    found, other = (values["test"].pop("calibration") for values in metrics)
-    assert metrics[0] == metrics[1] and metrics[0]["training"]["examples"] == 29
-    assert found["raw"]["share_positive"] == pytest.approx(
-        other["raw"]["share_positive"]
-    )
-    assert found["raw"]["brier"] != other["raw"]["brier"]
-    fitted = read_calibration(tmp_path / "2" / FILE).fitted_on
-    assert (
-        fitted["further_negatives"] == (more["split"] == EXTRA_NEGATIVES["valid"]).sum()
-    )
 
 
 def test_an_epoch_has_every_promoter_once_and_its_negatives_by_turns() -> None:

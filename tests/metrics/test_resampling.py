@@ -303,24 +303,6 @@ def test_the_rising_curve_is_that_of_the_pairs_of_scores() -> None:
     assert rising_curve([1, 0], [0.5, 0.5]) == pytest.approx([0.5, 0.5])
 
 
-def test_a_negative_that_stands_there_thrice_for_a_third_each_changes_no_figure() -> (
-    None
-):
-    rows = mixture(300, 0.5, seed=5)
-    times = np.where(rows.labels == 1, 1, 3)
-    groups = np.arange(300)
-    once = calibration_metrics(rows.labels, rows.raw, blocks=groups)
-    labels, raw, ids = (
-        np.repeat(column, times) for column in (rows.labels, rows.raw, groups)
-    )
-    thrice = calibration_metrics(labels, raw, blocks=ids, negative_weight=1 / 3)
-    for name, value in once._asdict().items():
-        # What bins show by chance is less: it would be, if the three were not the same row.
-        if name == "ece_expected_if_calibrated":
-            continue
-        assert getattr(thrice, name) == pytest.approx(value), name
-
-
 def test_few_rows_and_one_class() -> None:
     assert all(map(math.isnan, calibration_metrics([], [])))
     one = calibration_metrics([1], [0.25])

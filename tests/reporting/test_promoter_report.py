@@ -11,10 +11,8 @@ from sklearn.metrics import roc_auc_score
 from bigbird_dna.calibration.fitting import fit_map, fit_tracks
 from bigbird_dna.calibration.maps import FILE, Calibration, write_calibration
 from bigbird_dna.data.predictions import (
-    EXTRA_NEGATIVES,
     PROMOTER_BASELINES,
     AlignedPredictions,
-    CalibrationRows,
     blocks_of,
     compare,
     negative_set_of,
@@ -55,31 +53,6 @@ def test_reads_one_split(tmp_path: Path) -> None:
     assert len(read_predictions(path)) == 12
     assert read_predictions(path, "valid")["contig"].tolist() == ["chr1"]
     assert negative_set_of(path) == "genomic"
-
-
-def test_extra_negatives_are_read_where_they_are_asked_for(tmp_path: Path) -> None:
-    frame = predictions()
-    own = frame[(frame["split"] == "test") & (frame["label"] == 0)].assign(
-        split=EXTRA_NEGATIVES["test"]
-    )
-    more = pd.concat([frame, own, own], ignore_index=True)
-    plain, path = (
-        written(tmp_path / "plain.parquet", frame),
-        written(tmp_path / "p.parquet", more),
-    )
-    pd.testing.assert_frame_equal(read_predictions(path), read_predictions(plain))
-    assert len(compare("genomic", {"a": path, "b": plain}).labels) == 12
-    rows = read_predictions(path, further=True)
-    found = CalibrationRows.of(rows, "test")
-    assert len(rows) == len(found.labels) == 24 and found.further == 12
-    # All negatives together weigh as much as those of other metrics.
-    assert found.negative_weight * (found.labels == 0).sum() == pytest.approx(6)
-    assert (
-        CalibrationRows.of(
-            read_predictions(plain, further=True), "test"
-        ).negative_weight
-        == 1
-    )
 
 
 def test_row_order_and_integer_width_do_not_matter(tmp_path: Path) -> None:
@@ -397,29 +370,6 @@ def test_promoters_are_evaluated_before_and_after(model: Path, tmp_path: Path) -
     promoter_report({"genomic": model / "predictions.parquet"}, tmp_path / "before")
     same(tmp_path / "before", tmp_path / "report")
     assert calibration_of(tmp_path / "before").index.tolist() == ["raw"]
-
-
-def test_extra_negatives_are_evaluated_and_change_no_other_metric(
-    model: Path, tmp_path: Path
-) -> None:
-    path = model / "predictions.parquet"
-    promoter_report({"genomic": path}, tmp_path / "before")
-    frame = pd.read_parquet(path)
-    own = frame[(frame["split"] == "test") & (frame["label"] == 0)].assign(
-        split=EXTRA_NEGATIVES["test"]
-    )
-    more = own.assign(probability=np.roll(own["probability"], 1))
-    pd.concat([frame, more]).to_parquet(path, index=False)
-    promoter_report({"genomic": path}, tmp_path / "report")
-    before, after = (
-        calibration_of(tmp_path / "before"),
-        calibration_of(tmp_path / "report"),
-    )
-    same(tmp_path / "before", tmp_path / "report")
-    assert (after["n"] == 900).all() and (after["share_positive"] == 0.5).all()
-    assert (
-        after["ece_expected_if_calibrated"] < 0.9 * before["ece_expected_if_calibrated"]
-    ).all()
 
 
 def test_a_calibration_of_other_weights_is_no_model_s(
