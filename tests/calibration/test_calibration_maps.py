@@ -48,34 +48,15 @@ def test_platts_line_finds_the_distortion_of_a_known_source() -> None:
     assert np.abs(found(rows.raw) - rows.true).mean() < 0.01
 
 
-def test_negatives_of_less_weight_stand_for_a_source_with_fewer() -> None:
-    """Four negatives for each positive of the source, which has as many of both."""
-    rows = mixture(20_000, 0.2, seed=3)
-    labels = rows.labels.astype(bool)
-    weight = labels.sum() / (~labels).sum()
-    even = mixture(20_000, 0.5, seed=4)
-    for method in ("platt", "isotonic"):
-        found = fit_map(labels, rows.raw, method, weight)
-        assert found is not None
-        assert np.abs(found.map(even.raw) - even.true).mean() < 0.015
-
-
-@pytest.mark.parametrize("weight", [1.0, 0.25])
-def test_platts_line_is_that_of_a_logistic_regression_on_smoothed_labels(
-    weight: float,
-) -> None:
+def test_platts_line_is_that_of_a_logistic_regression_on_smoothed_labels() -> None:
     """A smoothed label t is a positive of weight t and a negative of weight 1 − t, or parts of these."""
     rows = mixture(2000, 0.25, seed=2)
     labels = rows.labels.astype(bool)
-    x, t, each = (
-        log_odds(rows.raw)[:, None],
-        smoothed(labels, weight),
-        np.where(labels, 1, weight),
-    )
+    x, t = log_odds(rows.raw)[:, None], smoothed(labels)
     oracle = LogisticRegression(C=1e12, tol=1e-10, max_iter=10_000)
-    both = np.concatenate([each * t, each * (1 - t)])
+    both = np.concatenate([t, 1 - t])
     oracle.fit(np.concatenate([x, x]), np.repeat([1, 0], len(x)), both)
-    line = fit_platt(labels, rows.raw.astype(float), weight)
+    line = fit_platt(labels, rows.raw.astype(float))
     assert (line.slope, line.intercept) == pytest.approx(
         (oracle.coef_[0, 0], oracle.intercept_[0]), rel=1e-3
     )

@@ -166,20 +166,13 @@ def test_bundled_models_score_and_embed_by_their_names() -> None:
         assert vectors.shape == (3, 128) and np.isfinite(vectors).all()
 
 
-def test_the_classifier_is_calibrated_as_its_own_predictions_say(
+def test_the_classifier_is_calibrated_on_its_own_predictions(
     run: Run, tmp_path: Path
 ) -> None:
     """So calibrated scores and thresholds are there as soon as the package is."""
-    assert run("model calibrate", PROMOTERS, "-o", tmp_path / "again").code == 0
     calibration = read_calibration(
         PROMOTERS / FILE, checksum(PROMOTERS / "model.safetensors")
     )
-    again = read_calibration(
-        tmp_path / "again" / FILE, checksum(PROMOTERS / "model.safetensors")
-    )
-    assert again.fitted_on == calibration.fitted_on
-    some = np.linspace(0.01, 0.99, 99)  # the last digits differ between processors
-    np.testing.assert_allclose(again(some), calibration(some), rtol=1e-6)
     assert calibration.fitted_on["contigs"] == ["XI"]
     predictions = read_predictions(PROMOTERS / "predictions.parquet")
     assert set(predictions["contig"]) == {"VII", "XV"}
