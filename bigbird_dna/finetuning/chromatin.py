@@ -1,6 +1,5 @@
 """Training of chromatin models (App. F.3)."""
 
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,8 @@ from bigbird_dna.baselines.kmer_model import KmerModel, read_kmer_model
 from bigbird_dna.config.chromatin import (
     TSS,
     ChromatinConfig,
-    ChromatinTrainingConfig,
 )
-from bigbird_dna.config.network import EncoderConfig
-from bigbird_dna.config.run import Config, stage_values
-from bigbird_dna.console import log
+from bigbird_dna.config.run import Config
 from bigbird_dna.data.chromatin import BinWindows, checked_window, sample, training_bins
 from bigbird_dna.data.predictions import NETWORK
 from bigbird_dna.disk.atomic import checksum
@@ -37,6 +33,7 @@ from bigbird_dna.finetuning.evaluation import (
     predict_bins,
     without_nan,
 )
+from bigbird_dna.finetuning.task import FinetuningTask
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.chromatin.track import exchanged
 from bigbird_dna.genome.reference import Reference, complement_windows, window_texts
@@ -47,22 +44,16 @@ from bigbird_dna.model.batching import (
     middle_bins,
     pad,
     run_rows,
-    truncated,
     whole_bins,
 )
-from bigbird_dna.model.chromatin import LoadedChromatinModel, bin_logits, share_windows
-from bigbird_dna.model.directory import build_network, make_model
+from bigbird_dna.model.chromatin import bin_logits, share_windows
 from bigbird_dna.model.heads import ChromatinEnsemble, ChromatinNetwork
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
-from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.tokens.load import load_tokenizer
-from bigbird_dna.training.adapters import Adaptation, adapt
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.draws import Epochs
-from bigbird_dna.training.initialization import Initialization, initialization
 from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.losses import LabelLoss
-from bigbird_dna.training.task import Task, TrainingResult, write_trained
+from bigbird_dna.training.task import TrainingResult, write_trained
 
 # Axes: N windows, K bins per window, T tracks.
 
@@ -127,7 +118,7 @@ def config_for(
     return config.model_copy(update={"training": changed})
 
 
-class ChromatinTask(Task[nn.Module, tuple[dict[str, Any], Members | None]]):
+class ChromatinTask(FinetuningTask[tuple[dict[str, Any], Members | None]]):
     """Training of a chromatin model on bins, and its ensemble with k-mer regressions.
 
     `window` is the input length in bp. If it differs from the configuration's, the batch size changes so
@@ -139,6 +130,8 @@ class ChromatinTask(Task[nn.Module, tuple[dict[str, Any], Members | None]]):
     genomic positions, and the phase of the tokens changes. With several `bins_per_window`, the training bins
     on both sides of the central bin contribute to the loss as well, which is weighted binary cross-entropy.
     """
+
+    name = "chromatin"
 
     def __init__(
         self,
@@ -157,8 +150,6 @@ class ChromatinTask(Task[nn.Module, tuple[dict[str, Any], Members | None]]):
         self.member, self.kmers = member, kmers
         # Read in this thread: another one makes the batches.
         self.threads = torch.get_num_threads()
-        # Held-out contigs seen by the pretrained model, set by `check`.
-        self.leaked: Sequence[str] | None = ()
 
     @cached_property
     def section(self) -> ChromatinConfig:
@@ -166,30 +157,6 @@ class ChromatinTask(Task[nn.Module, tuple[dict[str, Any], Members | None]]):
         section = config_for(self.run.chromatin, self.window, self.member)
         self.run.encoder.check_pooling(section.model.pooling, "chromatin.model")
         return section
-
-    @cached_property
-    def config(self) -> ChromatinTrainingConfig:
-        return self.section.training
-
-    @cached_property
-    def start(self) -> Initialization:
-        """The initialization of the encoder."""
-        return initialization(
-            "chromatin.model",
-            self.section.model,
-            self.run.encoder,
-            lambda: load_tokenizer(self.tokenizer_path),
-            self.pretrained,
-        )
-
-    @property
-    def encoder(self) -> EncoderConfig:
-        return self.start.config
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The model's tokenizer."""
-        return self.start.tokenizer
 
     @cached_property
     def bins(self) -> ChromatinData:
@@ -242,15 +209,6 @@ class ChromatinTask(Task[nn.Module, tuple[dict[str, Any], Members | None]]):
             )
         return model
 
-    @cached_property
-    def truncated(self) -> dict[str, int]:
-        """Of a sample of training windows, how many have more tokens than the network reads."""
-        rows = sample(self.draws.training, SAMPLED_WINDOWS, (self.config.seed, 10))
-        windows = BinWindows(self.bins, self.reference, self.window, rows)
-        sequences = windows.sequences(np.arange(len(rows)))
-        cut = truncated(self.tokenizer, sequences, self.encoder.max_length)
-        return {"sampled": len(rows), "truncated": int(cut.sum())}
-
     def check(self) -> None:
         """Check bins and regressions, and record held-out contigs that the pretrained model has seen."""
         bins = self.bins.bins
@@ -259,13 +217,11 @@ class ChromatinTask(Task[nn.Module, tuple[dict[str, Any], Members | None]]):
             raise DataError(f"{self.data}: no bin is in split 'valid'")
         if self.kmers:
             self.baseline  # noqa: B018 - an error before the training
-        if count := self.truncated["truncated"]:
-            positions = self.encoder.max_length
-            log(
-                f"warning: {count:,} of {self.truncated['sampled']:,} sampled windows of {self.window:,} bp "
-                f"have more tokens than encoder.max_length {positions:,} allows: the network reads the "
-                f"central {positions - 2:,}, and predicts bins beyond these from the nearest tokens"
-            )
+        rows = sample(self.draws.training, SAMPLED_WINDOWS, (self.config.seed, 10))
+        windows = BinWindows(self.bins, self.reference, self.window, rows)
+        self.warn_of_truncated(
+            windows.sequences(np.arange(len(rows))), "sampled windows"
+        )
 
     @cached_property
     def labels_sha256(self) -> str:
@@ -275,18 +231,12 @@ class ChromatinTask(Task[nn.Module, tuple[dict[str, Any], Members | None]]):
     def identity(self) -> dict[str, Any]:
         """Return the settings and the checksums of bins, labels and reference sequence."""
         return {
-            "task": self.settings.task,
-            "tokenizer": self.tokenizer.sha256,
-            "start": [self.start.settings.deciding(), self.start.sha256],
-            "settings": self.settings.model_dump(exclude={"tracks"}),
+            **super().identity(),
             "labels": self.labels_sha256,
             "bins": checksum(self.data / "bins.parquet"),
             "reference": checksum(self.reference.path),
             "shift": self.section.data.shift_bp,
         }
-
-    def build(self) -> nn.Module:
-        return build_network(self.encoder, self.settings, self.tokenizer)
 
     def initialize(self, network: nn.Module) -> None:
         """Load the pretrained encoder, and set output biases to the best constant prediction per track."""
@@ -298,9 +248,6 @@ class ChromatinTask(Task[nn.Module, tuple[dict[str, Any], Members | None]]):
         prevalence = self.bins.labels.positives(rows) / len(rows)
         with torch.no_grad():
             member.output.bias.copy_(self.losses.constant(prevalence))
-
-    def adapt(self, network: nn.Module) -> Adaptation | None:
-        return adapt(network, self.config)
 
     @cached_property
     def losses(self) -> LabelLoss:
@@ -470,8 +417,7 @@ class ChromatinTask(Task[nn.Module, tuple[dict[str, Any], Members | None]]):
             # A single process fits them: it takes minutes, and the others would compute the same.
             members = world.first(lambda: self._add_members(network, world))
             world.overwrite(network.state_dict().values())
-        model = make_model(network, self.tokenizer, self.encoder, self.settings)
-        assert isinstance(model, LoadedChromatinModel)
+        model = self.model(network)
 
         def predict(rows: NDArray[np.intp]) -> NDArray[np.float32]:
             """Probabilities as `evaluate test-bins` computes them."""
@@ -505,20 +451,18 @@ class ChromatinTask(Task[nn.Module, tuple[dict[str, Any], Members | None]]):
         metrics: dict[str, Any] = {
             "valid": valid,
             "training": {**trained.effort, "examples": len(self.draws.training)},
-            "truncated": self.truncated,
         }
         if members is not None:
             metrics["ensemble"] = members.stored()
         provenance = {
-            "configuration": stage_values(self.run, "chromatin"),
+            **self.provenance(),
             "member": self.member,
-            **self.start.provenance(self.leaked),
             "labels_sha256": self.labels_sha256,
             "reference": self.reference.path.name,
             "kmers_sha256": checksum(self.kmers) if self.kmers else None,
         }
         if self.section.data.tracks == TSS:
             provenance["promoters"] = self.run.promoters.source
-        model = make_model(trained.network, self.tokenizer, self.encoder, self.settings)
+        model = self.model(trained.network)
         write_trained(directory, model, trained, provenance, metrics)
         return metrics

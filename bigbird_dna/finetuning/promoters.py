@@ -1,6 +1,5 @@
 """Fine-tuning of the promoter classifier (App. F.2), and its ensemble with regressions."""
 
-from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from torch import nn
 
-from bigbird_dna.config.promoters import PromoterConfig, PromoterTrainingConfig
-from bigbird_dna.config.run import Config, stage_values
+from bigbird_dna.config.run import Config
 from bigbird_dna.console import log
 from bigbird_dna.data.predictions import NETWORK
 from bigbird_dna.data.promoter_windows import (
@@ -30,7 +28,6 @@ from bigbird_dna.finetuning.calibrate import (
     fit_predictions,
     too_few,
 )
-from bigbird_dna.finetuning.classifiers import ClassifierTask, Windows
 from bigbird_dna.finetuning.ensembles import Members, add_promoter_members
 from bigbird_dna.finetuning.evaluation import (
     held_out_predictions,
@@ -38,15 +35,11 @@ from bigbird_dna.finetuning.evaluation import (
     split_metrics,
     write_predictions,
 )
+from bigbird_dna.finetuning.task import ClassifierTask, Windows
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.model.batching import truncated
-from bigbird_dna.model.directory import make_model
 from bigbird_dna.model.heads import Classifier
-from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import PromoterSettings
-from bigbird_dna.tokens.load import load_tokenizer
 from bigbird_dna.training.draws import WindowDraws, variant_epochs
-from bigbird_dna.training.initialization import Initialization, initialization
 from bigbird_dna.training.task import TrainingResult, write_trained
 
 VALIDATION_WINDOWS = 2000
@@ -61,6 +54,8 @@ class PromoterTask(ClassifierTask[tuple[pd.DataFrame, Members | None]]):
     control, whose performance on the true labels of the held-out contigs must be near chance.
     """
 
+    name = "promoters"
+
     def __init__(
         self,
         run: Config,
@@ -74,29 +69,6 @@ class PromoterTask(ClassifierTask[tuple[pd.DataFrame, Members | None]]):
         self.run, self.data, self.reference = run, data, reference
         self.tokenizer_path, self.pretrained = tokenizer_path, pretrained
         self.negative_set, self.shuffle_labels = negative_set, shuffle_labels
-        # Held-out contigs seen by the pretrained model, set by `check`.
-        self.leaked: Sequence[str] | None = ()
-
-    @cached_property
-    def section(self) -> PromoterConfig:
-        """The run's promoter section."""
-        section = self.run.promoters
-        self.run.encoder.check_pooling(section.model.pooling, "promoters.model")
-        return section
-
-    @cached_property
-    def config(self) -> PromoterTrainingConfig:
-        return self.section.training
-
-    @cached_property
-    def start(self) -> Initialization:
-        return initialization(
-            "promoters.model",
-            self.section.model,
-            self.run.encoder,
-            lambda: load_tokenizer(self.tokenizer_path),
-            self.pretrained,
-        )
 
     @cached_property
     def windows(self) -> WindowSet:
@@ -128,13 +100,7 @@ class PromoterTask(ClassifierTask[tuple[pd.DataFrame, Members | None]]):
                 f"warning: split 'valid' has no {missing}: its AUROC is not defined, and the weights of the "
                 "last step are used"
             )
-        if self.truncated:
-            positions = self.encoder.max_length
-            log(
-                f"warning: {self.truncated:,} of {len(self.sequences):,} windows have more tokens than "
-                f"encoder.max_length {positions:,} allows: the network reads the {positions - 2:,} around "
-                "the TSS (regressions read all)"
-            )
+        self.warn_of_truncated(self.sequences, "windows")
 
     @cached_property
     def train_rows(self) -> NDArray[np.intp]:
@@ -147,13 +113,6 @@ class PromoterTask(ClassifierTask[tuple[pd.DataFrame, Members | None]]):
     def sequences(self) -> list[str]:
         """Sequences of all windows."""
         return window_sequences(self.reference, self.windows.rows, self.run.seed)
-
-    @cached_property
-    def truncated(self) -> int:
-        """The number of windows of which the network reads only the tokens around the TSS."""
-        return int(
-            truncated(self.tokenizer, self.sequences, self.encoder.max_length).sum()
-        )
 
     @cached_property
     def settings(self) -> PromoterSettings:
@@ -183,10 +142,7 @@ class PromoterTask(ClassifierTask[tuple[pd.DataFrame, Members | None]]):
     def identity(self) -> dict[str, Any]:
         """Return the settings, and the checksums of the windows and their source sequences."""
         return {
-            "task": self.settings.task,
-            "tokenizer": self.tokenizer.sha256,
-            "start": [self.start.settings.deciding(), self.start.sha256],
-            "settings": self.settings.model_dump(exclude={"views"}),
+            **super().identity(),
             "windows": self.windows_sha256,
             "training_windows": len(self.train_rows),
             "seed": self.run.seed,
@@ -227,16 +183,11 @@ class PromoterTask(ClassifierTask[tuple[pd.DataFrame, Members | None]]):
         members = variant_epochs(promoters, variants(self.windows.rows)[rows])
         return WindowDraws(members, self.config)
 
-    def _model(self, trained: TrainingResult[nn.Module]) -> LoadedPromoterModel:
-        model = make_model(trained.network, self.tokenizer, self.encoder, self.settings)
-        assert isinstance(model, LoadedPromoterModel)
-        return model
-
     def measure(
         self, trained: TrainingResult[nn.Module]
     ) -> tuple[pd.DataFrame, Members | None]:
         """Return predictions for the held-out windows, and the ensemble's weights if the model is one."""
-        model, world = self._model(trained), trained.world
+        model, world = self.model(trained.network), trained.world
         computing: Any = {"batch_size": 64, "device": world.device.type}
         texts = self._windows(np.flatnonzero(self.split != "train")).sequences
         logits = world.divide(texts, partial(model.network_logits, **computing))
@@ -280,14 +231,13 @@ class PromoterTask(ClassifierTask[tuple[pd.DataFrame, Members | None]]):
             **trained.effort,
             "examples": int(self.windows.labels[self.train_rows].sum()),
         }
-        metrics["truncated"] = self.truncated
         if members is not None:
             metrics["ensemble"] = members.stored()
         calibration = fit_predictions(predictions, self.section.calibration.method)
         if calibration is None:
             log(f"the model is not calibrated: {too_few(predictions)}")
         metrics["test"] |= calibration_metrics_of(predictions, calibration)
-        model = self._model(trained)
+        model = self.model(trained.network)
         if not self.shuffle_labels:
             predict = partial(
                 model.window_probabilities,
@@ -299,8 +249,7 @@ class PromoterTask(ClassifierTask[tuple[pd.DataFrame, Members | None]]):
             )
         write_predictions(directory / PREDICTIONS, predictions)
         provenance = {
-            "configuration": stage_values(self.run, "promoters"),
-            **self.start.provenance(self.leaked),
+            **self.provenance(),
             "windows_sha256": self.windows_sha256,
             "reference": self.reference.path.name,
             "promoters": self.run.promoters.source,

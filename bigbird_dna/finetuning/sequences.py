@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -20,12 +20,11 @@ from bigbird_dna.baselines.networks import (
 )
 from bigbird_dna.baselines.sequences import SequenceRegression, sequence_regressions
 from bigbird_dna.baselines.windows import TextWindows
-from bigbird_dna.config.run import Config, stage_values
+from bigbird_dna.config.run import Config
 from bigbird_dna.config.section import LabelKind
 from bigbird_dna.config.sequences import (
     LABEL_KINDS,
     SequencesConfig,
-    SequenceTrainingConfig,
 )
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import draw_groups, sample
@@ -47,14 +46,11 @@ from bigbird_dna.data.predictions import (
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import DataError, check_choice
 from bigbird_dna.finetuning.calibrate import PREDICTIONS
-from bigbird_dna.finetuning.classifiers import ClassifierTask, Windows
 from bigbird_dna.finetuning.ensembles import KMERS, Members, add_members, fit_members
 from bigbird_dna.finetuning.evaluation import without_nan, write_predictions
+from bigbird_dna.finetuning.task import ClassifierTask, Windows
 from bigbird_dna.genome.sequence_tables import TableColumns
-from bigbird_dna.model.batching import truncated
-from bigbird_dna.model.directory import make_model
 from bigbird_dna.model.heads import Classifier
-from bigbird_dna.model.promoter import LoadedSequenceModel
 from bigbird_dna.model.settings import SequenceSettings
 from bigbird_dna.tokens.encode import tokenizer_of
 from bigbird_dna.tokens.interface import Tokenizer
@@ -84,6 +80,8 @@ class LabeledSequenceTask(ClassifierTask[tuple[Predictions, Members | None]]):
     Also trains a control (`is_control`, on shuffled labels) and a convolutional network, and fits
     regressions; all predict the held-out sequences.
     """
+
+    name: ClassVar[str] = "sequences"
 
     run: Config
     tokenizer_path: Path | None
@@ -143,10 +141,6 @@ class LabeledSequenceTask(ClassifierTask[tuple[Predictions, Members | None]]):
             training = training.model_copy(update={"crop_jitter_bp": jitter})
         model = section.model.model_copy(update=changes)
         return section.model_copy(update={"model": model, "training": training})
-
-    @cached_property
-    def config(self) -> SequenceTrainingConfig:
-        return self.section.training
 
     @property
     def keeps_best(self) -> bool:
@@ -232,33 +226,17 @@ class LabeledSequenceTask(ClassifierTask[tuple[Predictions, Members | None]]):
             both_strands=self.both_strands,
         )
 
-    @cached_property
-    def truncated(self) -> dict[str, int]:
-        """The number of sequences of which the network reads the central tokens alone, by split."""
-        cut = truncated(
-            self.tokenizer, self.sequences.sequences, self.encoder.max_length
-        )
-        counts = {"train": int(cut[self.train_rows].sum())}
-        for split in ("valid", "test"):
-            counts[split] = int(cut[self.sequences.rows(split)].sum())
-        return counts
-
     def check(self) -> None:
         """Warn of sequences that are too long for the network."""
-        if not self.is_control and (count := sum(self.truncated.values())):
-            log(
-                f"warning: {count:,} sequences have more tokens than encoder.max_length "
-                f"{self.encoder.max_length:,} allows: the network reads the central "
-                f"{self.encoder.max_length - 2:,} (regressions read all)"
-            )
+        if not self.is_control:
+            self.warn_of_truncated(self.sequences.sequences, "sequences")
+        # Sequences of a table have no contigs to compare with those of the pretraining.
+        self.leaked = () if self.start.path is None else None
 
     def identity(self) -> dict[str, Any]:
         """Return the settings, and the checksum of the sequences with labels and splits."""
         return {
-            "task": self.settings.task,
-            "tokenizer": self.tokenizer.sha256,
-            "start": [self.start.settings.deciding(), self.start.sha256],
-            "settings": self.settings.model_dump(exclude={"views"}),
+            **super().identity(),
             "sequences": self.sequences.sha256,
             "training_sequences": len(self.train_rows),
         }
@@ -357,8 +335,7 @@ class LabeledSequenceTask(ClassifierTask[tuple[Predictions, Members | None]]):
     ) -> tuple[dict[str, NDArray[np.floating]], Members | None]:
         """Return the model's predictions, and in an ensemble also the network's and the members' weights."""
         world, labels = trained.world, self.sequences.labels
-        model = make_model(trained.network, self.tokenizer, self.encoder, self.settings)
-        assert isinstance(model, LoadedSequenceModel)
+        model = self.model(trained.network)
         rows = self.held_out
         texts = self._texts(rows)
         computing: Any = {"batch_size": 64, "device": world.device.type}
@@ -470,21 +447,18 @@ class LabeledSequenceTask(ClassifierTask[tuple[Predictions, Members | None]]):
                     self.losses.prediction_metrics(values, labels)
                 )
         metrics["training"] = {**trained.effort, "examples": len(self.train_rows)}
-        metrics["truncated"] = self.truncated
         if members is not None:
             metrics["ensemble"] = members.stored()
         optional = (self.negatives, self.splits, self.tokenizer_path, self.pretrained)
         files = [*self.data, *(path for path in optional if path is not None)]
         provenance = {
-            "configuration": stage_values(self.run, "sequences"),
-            # Sequences of a table have no contigs to compare with those of the pretraining.
-            **self.start.provenance(() if self.start.path is None else None),
+            **self.provenance(),
             "data": {path.name: checksum(path) for path in files if path.is_file()},
             "sequences_sha256": sequences.sha256,
             "rows_without_label": sequences.unlabeled,
             "missing_labels": int(np.isnan(sequences.labels.values).sum()),
         }
-        model = make_model(trained.network, self.tokenizer, self.encoder, self.settings)
+        model = self.model(trained.network)
         write_trained(directory, model, trained, provenance, metrics)
         for training in self.trainings:
             training.remove_checkpoint()

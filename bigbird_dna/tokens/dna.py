@@ -185,7 +185,7 @@ def load_library() -> ctypes.CDLL | None:
 class DnaTokenizer(Tokenizer):
     """Encodes cleaned DNA as token ids, and decodes ids.
 
-    A worker process receives the serialized model. Encoding by SentencePiece or by the compiled C++ library
+    Encoding by SentencePiece or by the compiled C++ library
     gives the same ids and differs only in speed.
     """
 

@@ -252,26 +252,21 @@ def mask_tokens(
     tokenizer: Tokenizer,
     *,
     hide_all: bool = False,
-    mean_span: float = 1.0,
 ) -> Masked:
     """Choose tokens of `ids` (…, L) to predict, and mask them.
 
     In each sequence exactly `round(fraction × candidates)` of `Tokenizer.hidden_ids` are chosen, and at least
     one if there are any. 80 % of these become [MASK], 10 % a uniformly drawn candidate (possibly the same),
     and 10 % are unchanged. With `hide_all`, all become [MASK], since an unchanged token is visible in an
-    evaluation. Spans have `mean_span` tokens on average, before spans meet or the fraction is reached. Their
-    lengths are geometric (SpanBERT, Joshi et al. 2020, limits them to ten).
+    evaluation.
     """
     ids = np.asarray(ids)
     candidates = np.isin(ids, tokenizer.hidden_ids)
     counts = candidates.sum(-1, keepdims=True)
     number = np.rint(fraction * counts).astype(np.int64)
     number = np.clip(number, np.minimum(counts, 1), counts)
-    # The candidates with the smallest random keys of a sequence are chosen; a span has a common key.
+    # The candidates with the smallest random keys of a sequence are chosen.
     keys = rng.random(candidates.shape)
-    if mean_span > 1:
-        spans = np.cumsum(rng.random(candidates.shape) < 1 / mean_span, -1)
-        keys = np.take_along_axis(keys, np.minimum(spans, candidates.shape[-1] - 1), -1)
     order = np.argsort(np.where(candidates, keys, np.inf), -1, kind="stable")
     chosen = np.zeros(candidates.shape, np.bool_)
     np.put_along_axis(chosen, order, np.arange(candidates.shape[-1]) < number, -1)

@@ -39,9 +39,9 @@ from bigbird_dna.data.promoter_windows import (
     window_sequences,
 )
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError
-from bigbird_dna.finetuning.classifiers import Windows
 from bigbird_dna.finetuning.ensembles import add_promoter_members, fit_members
 from bigbird_dna.finetuning.promoters import PromoterTask
+from bigbird_dna.finetuning.task import Windows
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.metrics.auroc import auroc

@@ -450,7 +450,6 @@ VOCABULARY = 96  # of the fixture
     fraction=st.floats(0.01, 0.99),
     seed=st.integers(0, 2**32),
     dtype=st.sampled_from([np.uint16, np.int32, np.int64]),
-    mean_span=st.sampled_from([1.0, 3.0, 50.0]),
 )
 def test_masks_keep_their_promises(
     tokenizer: DnaTokenizer,
@@ -458,14 +457,11 @@ def test_masks_keep_their_promises(
     fraction: float,
     seed: int,
     dtype: type,
-    mean_span: float,
 ) -> None:
     original = np.array(ids, dtype)
     original.flags.writeable = False
     rng = np.random.default_rng(seed)
-    inputs, labels = mask_tokens(
-        original, rng, fraction, tokenizer, mean_span=mean_span
-    )
+    inputs, labels = mask_tokens(original, rng, fraction, tokenizer)
     chosen = labels != -100
     candidates = np.isin(original, tokenizer.base_ids)
     assert inputs.dtype == dtype and labels.dtype == np.int64
@@ -526,25 +522,6 @@ def test_every_place_is_chosen_equally_often_and_all_may_be_hidden(
         hidden.inputs[~chosen] == ids[~chosen]
     ).all() and hidden.inputs.dtype == ids.dtype
     np.testing.assert_array_equal(hidden.labels, usual.labels)
-
-
-@pytest.mark.parametrize("mean", [1, 2, 4])
-def test_spans_have_their_mean_length_and_every_place_its_share(
-    tokenizer: DnaTokenizer, mean: float
-) -> None:
-    ids = np.full((200, 2000), tokenizer.base_ids[0])
-    _, labels = mask_tokens(
-        ids, np.random.default_rng(2), 0.1, tokenizer, mean_span=mean
-    )
-    hidden = labels != -100
-    assert (hidden.sum(-1) == 200).all()
-    assert hidden.mean(0) == pytest.approx(np.full(2000, 0.1), abs=0.12)
-    starts = hidden & ~np.pad(hidden, ((0, 0), (1, 0)))[:, :-1]
-    # A run goes on by its own length, or where the next one is hidden as well.
-    stays = 1 - 1 / mean
-    assert hidden.sum() / starts.sum() == pytest.approx(
-        1 / (1 - stays - (1 - stays) * 0.1), rel=0.06
-    )
 
 
 def test_deterministic_by_generator(

@@ -10,7 +10,7 @@ import yaml
 from torch import nn
 
 from bigbird_dna.config.training import FinetuningConfig, LoraConfig, OptimizerConfig
-from bigbird_dna.finetuning.classifiers import ClassifierTask
+from bigbird_dna.finetuning.task import ClassifierTask
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.settings import PretrainingSettings

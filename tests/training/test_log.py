@@ -22,7 +22,7 @@ from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.training import TrainingConfig
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.finetuning.chromatin import ChromatinTask
-from bigbird_dna.finetuning.classifiers import ClassifierTask
+from bigbird_dna.finetuning.task import ClassifierTask
 from bigbird_dna.gpus import freed_memory_kept
 from bigbird_dna.model import inference as compiled
 from bigbird_dna.model.base_positions import BaseOffsets
