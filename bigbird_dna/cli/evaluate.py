@@ -198,8 +198,7 @@ def evaluate_pretraining(
 
     Writes bits per base with 95 % intervals over 10-kb blocks, and differences between model and baselines.
     Baselines are n-grams over tokens and Markov models over bases, with left or two-sided context, fitted to
-    the training tokens and selected on the validation contigs. A causal model is evaluated on the tokens of
-    the second half of each input, and compared with left-context baselines.
+    the training tokens and selected on the validation contigs.
     """
     from bigbird_dna.disk.outputs import check_output
     from bigbird_dna.model.inference import cpu_threads

@@ -95,8 +95,6 @@ def pretrain(
 ) -> None:
     """Pretrain the encoder on masked-token prediction, and on next-sentence prediction if configured.
 
-    With encoder.causal, it is trained on next-token prediction.
-
     An interrupted run resumes from its last checkpoint when started again with the same configuration. On
     SIGTERM it saves a checkpoint and exits with code 75. To train with N processes, run
     `torchrun --nproc-per-node N -m bigbird_dna.cli.main pretrain …`.

@@ -128,7 +128,8 @@ class LongRangeConfig(Section):
             try:
                 encoder = self.encoder_of(name, 1, 16)
                 encoder.check_no_bases()
-                encoder.check_pooling(self.pooling, "long_range_arena")
+                if encoder.causal and self.pooling == "cls":
+                    raise ConfigError("pooling cls: a causal first token sees no other")
             except (ValueError, ConfigError) as error:
                 first = (
                     error.errors()[0]["msg"] if hasattr(error, "errors") else str(error)

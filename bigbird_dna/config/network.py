@@ -126,15 +126,6 @@ class EncoderConfig(Section):
         """Whether a layer attends to a window of tokens only."""
         return self.local_window > 0 and layer % self.global_every > 0
 
-    def check_pooling(self, pooling: str, section: str) -> None:
-        """`ConfigError` for pooling of the first token with causal attention."""
-        if self.causal and pooling == "cls":
-            other = "bin" if section.startswith("chromatin") else "mean"
-            raise ConfigError(
-                f"{section}.pooling must be {other} with encoder.causal: the first token ('cls') attends to "
-                f"no other token"
-            )
-
     def check_no_bases(self) -> None:
         """`ConfigError` for an encoder that reads the bases of tokens, which only DNA has."""
         if self.kmers:

@@ -164,8 +164,8 @@ class Config(Section):
             yield (
                 f"pretraining.sequence_tokens {tokens} exceeds encoder.max_length {self.encoder.max_length}"
             )
-        if used and self.encoder.causal:
-            self.pretraining.check_causal()
+        if self.encoder.causal:
+            yield "encoder.causal must be false: models of DNA read both sides; byte_lm sets it"
 
     def check_targets(self) -> None:
         """`ConfigError` for a run without models, held-out sequences, or a model of the example scan."""
@@ -191,23 +191,14 @@ class Config(Section):
         yield from self._faults_of_annotation()
         if self.pretraining_study is not None:
             yield from self._faults_of_study(self.pretraining_study)
-        if self.has_promoters:
-            self.encoder.check_pooling(self.promoters.model.pooling, "promoters.model")
-        if self.has_chromatin:
-            self.encoder.check_pooling(self.chromatin.model.pooling, "chromatin.model")
         if self.start_sites is not None:
             if not self.has_promoters:
                 yield (
                     "start_sites needs promoters.source, the annotated start sites on a genome; without "
                     "them, it must be null"
                 )
-            self.encoder.check_pooling(
-                self.start_sites.chromatin.model.pooling, "start_sites"
-            )
-            if self.start_sites.kmers and (
-                self.encoder.causal or self.encoder.compatibility != "none"
-            ):
-                yield "start_sites.kmers must be 0 for an encoder with causal or compatibility"
+            if self.start_sites.kmers and self.encoder.compatibility != "none":
+                yield "start_sites.kmers must be 0 for an encoder with compatibility"
 
     def _faults_of_annotation(self) -> Iterator[str]:
         """Yield negative sets that need coding bases, if there is no annotation."""

@@ -66,10 +66,7 @@ class TrainingConfig(Section):
 
 
 class PretrainingConfig(TrainingConfig):
-    """Masked language modeling, with or without next-sentence prediction (App. F.1).
-
-    With `encoder.causal`, next-token prediction on inputs of the same form.
-    """
+    """Masked language modeling, with or without next-sentence prediction (App. F.1)."""
 
     start_from: FileName | None = field(
         None,
@@ -106,20 +103,6 @@ class PretrainingConfig(TrainingConfig):
 
     def _faults(self) -> Iterator[str]:
         yield from self._repeats("further_tokens")
-
-    def check_causal(self) -> None:
-        """`ValueError` for keys that are incompatible with next-token prediction."""
-        if self.next_sentence:
-            raise ValueError(
-                "pretraining.next_sentence must be false with encoder.causal: [CLS] attends to neither "
-                "sentence"
-            )
-        usual = type(self).model_fields["mask_fraction"].default
-        if self.mask_fraction != usual:
-            raise ValueError(
-                f"pretraining.mask_fraction must be {usual:g} with encoder.causal, which masks no tokens; "
-                f"found {self.mask_fraction:g}"
-            )
 
 
 class StartConfig(Section):

@@ -154,9 +154,7 @@ class ChromatinTask(FinetuningTask[tuple[dict[str, Any], Members | None]]):
     @cached_property
     def section(self) -> ChromatinConfig:
         """The run's chromatin section for this window and member."""
-        section = config_for(self.run.chromatin, self.window, self.member)
-        self.run.encoder.check_pooling(section.model.pooling, "chromatin.model")
-        return section
+        return config_for(self.run.chromatin, self.window, self.member)
 
     @cached_property
     def bins(self) -> ChromatinData:

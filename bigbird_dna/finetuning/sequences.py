@@ -127,7 +127,6 @@ class LabeledSequenceTask(ClassifierTask[tuple[Predictions, Members | None]]):
     def section(self) -> SequencesConfig:
         """The run's section, adapted to the sequences and to the initialization."""
         section, changes = self.run.sequences, dict[str, Any]()
-        self.run.encoder.check_pooling(section.model.pooling, "sequences.model")
         changes["initial"] = "pretrained" if self.pretrained else "random"
         if not self.aligned:
             changes["base_positions"] = False

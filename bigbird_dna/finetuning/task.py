@@ -57,9 +57,7 @@ class FinetuningTask(Task[nn.Module, M]):
     @cached_property
     def section(self) -> Any:
         """The run's section."""
-        section = getattr(self.run, self.name)
-        self.run.encoder.check_pooling(section.model.pooling, f"{self.name}.model")
-        return section
+        return getattr(self.run, self.name)
 
     @cached_property
     def config(self) -> Any:

@@ -39,10 +39,6 @@ def find_layer(
     `UsageError` for a layer or `pool` that the encoder does not have.
     """
     check_choice("pool", pool, POOLS)
-    if pool == "cls" and config.causal:
-        raise UsageError(
-            "pool 'cls': not available for a causal model, which masks later tokens"
-        )
     count = f"the model has {config.layers} layer{'s' * (config.layers > 1)}"
     number = (
         whole_number(given)

@@ -77,9 +77,6 @@ class PretrainingSettings(Settings):
 
     task: ClassVar[Task] = "pretraining"
     next_sentence: bool = True  # whether the network has such a head
-    context: int | None = Field(
-        default=None, ge=2
-    )  # for causal models: tokens of the training inputs
 
 
 class ClassificationSettings(Settings):

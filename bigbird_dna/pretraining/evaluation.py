@@ -68,9 +68,7 @@ def evaluate_pretraining(
 ) -> pd.DataFrame:
     """Write bits per base of a model and of baselines, with intervals, as TSV; return the table.
 
-    In at most `sequences` inputs per split, 15% of the tokens are hidden. A
-    causal model is evaluated on every token in the second half of each input, given the preceding tokens.
-    The baselines learn from the training tokens. They are chosen on hidden validation tokens, which favors
+    In at most `sequences` inputs per split, 15% of the tokens are hidden. The baselines learn from the training tokens. They are chosen on hidden validation tokens, which favors
     them there; `alone` omits them. Without test tokens, the table covers only the validation contigs. Raises
     `UsageError` for inputs longer than the model's maximum, and `DataError` for unsuitable stores.
     """
@@ -81,7 +79,7 @@ def evaluate_pretraining(
         raise UsageError(
             f"{length} tokens per input: the model takes at most {model.config.max_length}"
         )
-    causal, tokenizer = model.config.causal, model.tokenizer
+    tokenizer = model.tokenizer
     stores = {
         split: TokenStore(tokens / split, tokenizer) for split in ("train", *SPLITS)
     }
@@ -96,7 +94,6 @@ def evaluate_pretraining(
             length,
             sequences,
             pairs=model.settings.next_sentence,
-            causal=causal,
         )
         for split in SPLITS
         if len(stores[split].tokens)
@@ -115,7 +112,6 @@ def evaluate_pretraining(
             tokenizer,
             token_order=token_order,
             both_strands=stores["train"].info["strands"] == "both",
-            causal=causal,
         )
         baselines = {
             split: fitted.evaluate(texts) for split, texts in documents.items()
@@ -125,11 +121,7 @@ def evaluate_pretraining(
         count, total = len(hidden.inputs), len(hidden.labels)
         notes: dict[str, str] = {}
         rows = {}
-        if causal:
-            log(f"{split}: {total:,} tokens in the second halves of {count:,} inputs")
-            notes[MODEL] = "context: at least half of an input"
-        else:
-            log(f"{split}: {total:,} hidden tokens of {count:,} inputs")
+        log(f"{split}: {total:,} hidden tokens of {count:,} inputs")
         with torch.inference_mode():
             rows[MODEL], _ = hidden.predict(network, tokenizer, world)
         if split in baselines:

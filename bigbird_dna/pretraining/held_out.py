@@ -28,14 +28,11 @@ _ROWS = 16  # inputs per network call
 class HeldOut(NamedTuple):
     """Inputs with hidden tokens, and the tokens' positions in the store. M hidden tokens, N inputs.
 
-    Every hidden token is [MASK]; training leaves 10% unchanged, which would bias the evaluation upward. A
-    causal model has no [MASK]: it predicts the base tokens of an input's second half from preceding tokens.
+    Every hidden token is [MASK]; training leaves 10% unchanged, which would bias the evaluation upward.
     """
 
     inputs: list[Example]  # ids with [MASK]
-    positions: list[
-        NDArray[np.int64]
-    ]  # per input, those at which hidden tokens are predicted
+    positions: list[NDArray[np.int64]]  # per input, those of its hidden tokens
     tokens: NDArray[np.int64]  # (M,) positions in the store, ascending
     labels: NDArray[np.int64]  # (M,) true token ids
     bases: NDArray[np.int64]  # (M,) bp per token
@@ -52,7 +49,6 @@ class HeldOut(NamedTuple):
         count: int,
         *,
         pairs: bool,
-        causal: bool = False,
     ) -> Self:
         """Return at most `count` inputs, evenly spaced over a one-pass store; determined by the arguments.
 
@@ -67,11 +63,10 @@ class HeldOut(NamedTuple):
             segments += [
                 (first, min(first + room, end)) for first in starts if end > start
             ]
-        predicted = tokenizer.base_ids if causal else tokenizer.hidden_ids
 
         def has_target(number: int) -> bool:
             ids = store.tokens[slice(*segments[number])]
-            return bool(np.isin(ids[len(ids) // 2 if causal else 0 :], predicted).any())
+            return bool(np.isin(ids, tokenizer.hidden_ids).any())
 
         chosen = _evenly_spaced(np.arange(len(segments)), count)
         if not all(map(has_target, chosen)):
@@ -86,22 +81,14 @@ class HeldOut(NamedTuple):
         for start, stop in (segments[number] for number in chosen.tolist()):
             ids = np.asarray(store.tokens[start:stop]).astype(np.int32)
             middle = len(ids) // 2
-            if causal:
-                hidden = middle + np.flatnonzero(np.isin(ids[middle:], predicted))
-                inputs.append(joined(tokenizer, ids))
-                # Shifted by [CLS]: the position of the preceding token.
-                positions.append(hidden)
+            rng = np.random.default_rng((_SEED, start))
+            masked, targets = mask_tokens(ids, rng, MASKED, tokenizer, hide_all=True)
+            hidden = np.flatnonzero(targets != NOT_MASKED)
+            if pairs:
+                inputs.append(joined(tokenizer, masked[:middle], masked[middle:]))
             else:
-                rng = np.random.default_rng((_SEED, start))
-                masked, targets = mask_tokens(
-                    ids, rng, MASKED, tokenizer, hide_all=True
-                )
-                hidden = np.flatnonzero(targets != NOT_MASKED)
-                if pairs:
-                    inputs.append(joined(tokenizer, masked[:middle], masked[middle:]))
-                else:
-                    inputs.append(joined(tokenizer, masked))
-                positions.append(hidden + 1 + (pairs & (hidden >= middle)))
+                inputs.append(joined(tokenizer, masked))
+            positions.append(hidden + 1 + (pairs & (hidden >= middle)))
             tokens.append(start + hidden)
             labels.append(ids[hidden].astype(np.int64))
         at = np.concatenate(tokens).astype(np.int64)

@@ -1,6 +1,6 @@
 """Pretraining of an encoder, from token stores to a model directory (App. F.1).
 
-The objective is masked-token and next-sentence prediction, or next-token prediction for causal models.
+The objective is masked-token prediction, with or without next-sentence prediction.
 Models learn token frequencies and co-occurrences first, which can be counted instead: output biases are
 initialized to log frequencies, and token embeddings to singular vectors of the neighbors' pointwise mutual
 information (Levy & Goldberg 2014, "Neural word embedding as implicit matrix factorization").
@@ -30,7 +30,7 @@ from bigbird_dna.model.input_embeddings import initial_deviation
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.pretraining.sampling import Sampler, Tokens, document_bounds, sampler
-from bigbird_dna.tokens.interface import NOT_MASKED, Tokenizer, mask_tokens, next_tokens
+from bigbird_dna.tokens.interface import NOT_MASKED, Tokenizer, mask_tokens
 from bigbird_dna.tokens.load import load_tokenizer
 from bigbird_dna.tokens.store import JoinedStores, TokenStore
 from bigbird_dna.training.distributed import World
@@ -53,7 +53,7 @@ class PretrainingTask(Task[nn.Module, dict[str, float]]):
     """Pretraining on the stores `train` and `valid` in `tokens`, and on the further training stores of the
     configuration; `ConfigError` if inputs exceed the encoder's maximum length.
 
-    The loss is the mean over masked tokens (`causal`: all tokens), plus that over inputs for next sentences.
+    The loss is the mean over masked tokens, plus that over inputs for next sentences.
     """
 
     def __init__(self, run: Config, tokens: Path, tokenizer_path: Path) -> None:
@@ -73,10 +73,6 @@ class PretrainingTask(Task[nn.Module, dict[str, float]]):
 
     @cached_property
     def settings(self) -> PretrainingSettings:
-        if self.run.encoder.causal:
-            return PretrainingSettings(
-                next_sentence=False, context=self.config.sequence_tokens
-            )
         return PretrainingSettings(next_sentence=self.config.next_sentence)
 
     @cached_property
@@ -142,7 +138,6 @@ class PretrainingTask(Task[nn.Module, dict[str, float]]):
             config.sequence_tokens,
             config.evaluation_sequences,
             pairs=config.next_sentence,
-            causal=self.encoder.causal,
         )
 
     def batch(self, step: int, first: int, count: int) -> Batch:
@@ -158,12 +153,9 @@ class PretrainingTask(Task[nn.Module, dict[str, float]]):
         for seed in seeds:
             rng = np.random.default_rng(seed)
             example = inputs.draw(rng)
-            if self.encoder.causal:
-                hidden = next_tokens(example.ids, self.tokenizer)
-            else:
-                hidden = mask_tokens(
-                    example.ids, rng, self.config.mask_fraction, self.tokenizer
-                )
+            hidden = mask_tokens(
+                example.ids, rng, self.config.mask_fraction, self.tokenizer
+            )
             rows.append(hidden.inputs)
             targets.append(hidden.labels)
             firsts.append(example.first)
@@ -209,10 +201,9 @@ class PretrainingTask(Task[nn.Module, dict[str, float]]):
         """Return bits per base and accuracy on fixed held-out tokens; also next-sentence accuracy if used."""
         held_out, config = self.held_out, self.config
         bits, correct = held_out.predict(network, self.tokenizer, world)
-        accuracy = "next_token_accuracy" if self.encoder.causal else "masked_accuracy"
         metrics = {
             "bits_per_base": float(bits.sum() / held_out.bases.sum()),
-            accuracy: float(correct.mean()),
+            "masked_accuracy": float(correct.mean()),
         }
         if config.next_sentence:
             tokens = config.sequence_tokens

@@ -221,10 +221,6 @@ class LikelihoodEffects:
         device: str = "auto",
     ) -> None:
         """`UsageError`: offsets are out of range; `ModelError`: not a masked-token model of DNA."""
-        if model.config.causal:
-            raise ModelError(
-                f"{model.name}: a causal model reads from left to right only; a masked-token model is needed"
-            )
         require_dna(model.tokenizer)
         check_offsets(offsets)
         self.model = model

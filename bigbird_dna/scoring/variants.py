@@ -155,7 +155,7 @@ def score_variants(
     UsageError, DataError, ModelError
         An argument is out of range, or an option does not apply to the model; a file cannot be read (the
         message names the record); the reference has none of the contigs of the records, of `contigs` or of
-        `regions`; REF of most records differs from the reference; the model is none of these, or causal, or
+        `regions`; REF of most records differs from the reference; the model is none of these, or
         its weights are damaged.
     """
     inputs = [model, vcf, reference, regions, aliases]

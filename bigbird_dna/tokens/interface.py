@@ -283,11 +283,3 @@ def mask_tokens(
         originals,
     )
     return Masked(inputs, labels)
-
-
-def next_tokens(ids: NDArray[np.integer], tokenizer: Tokenizer) -> Masked:
-    """Return the unchanged ids (L,), and as labels the next token where it consists of bases."""
-    labels = np.full(len(ids), NOT_MASKED, np.int64)
-    behind = np.asarray(ids[1:], np.int64)
-    labels[:-1] = np.where(np.isin(behind, tokenizer.base_ids), behind, NOT_MASKED)
-    return Masked(np.asarray(ids), labels)

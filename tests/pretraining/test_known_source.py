@@ -1,9 +1,8 @@
 """The measure itself: on a source whose entropy is known, nothing knows more of a hidden base than there is.
 
-Models that `pretrain` makes, of masked tokens of a base each and causal ones of longer tokens, and all
-baselines are evaluated by `evaluate pretraining`'s code on sequence of a Markov source. The oracle is the
-source itself: the exact chances of the very same hidden bases, given those that are seen; and a causal model
-writes sequence whose runs of bases are as frequent as in the source.
+Models that `pretrain` makes, of masked tokens of a base each, and all baselines are evaluated by `evaluate
+pretraining`'s code on sequence of a Markov source. The oracle is the source itself: the exact chances of the very
+same hidden bases, given those that are seen.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,9 +17,7 @@ import pytest
 import torch
 
 from bigbird_dna.baselines.language import (
-    BASES_LEFT,
     PREDICTORS,
-    TOKENS_LEFT,
     UNIGRAM,
 )
 from bigbird_dna.config.reading import parse_config
@@ -226,50 +223,3 @@ def test_a_model_and_baselines_never_beat_a_source_of_known_entropy(
     check(
         judge(tmp_path, source, 300_000, {"hidden": 32, "heads": 2}, training), source
     )
-
-
-# A causal model of tokens of one to three bases
-
-SOURCE = Source(2, seed=1, concentration=1.0)
-
-
-@pytest.fixture(scope="module")
-def causal(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("source")
-    texts = [letters(SOURCE.sample(400, seed)) for seed in range(50)]
-    encoder = {"hidden": 32, "heads": 2, "causal": True}
-    metrics = pretrain(home, SOURCE, 400_000, encoder, {"steps": 200}, texts, 24, 3)
-    assert {*metrics} >= {
-        "bits_per_base",
-        "next_token_accuracy",
-    } and "masked_accuracy" not in metrics
-    return home
-
-
-@pytest.mark.slow
-def test_it_needs_the_bits_that_the_source_has_and_no_fewer(
-    causal: Path, tmp_path: Path
-) -> None:
-    model, tokens = causal / "model", causal / "tokens"
-    with evaluating(SOURCE.order + 2) as given:
-        table = evaluation.evaluate_pretraining(
-            model,
-            tokens,
-            tmp_path / "bits.tsv",
-            sequence_tokens=TOKENS,
-            token_order=4,
-        )
-    assert {*table["predictor"]} == {MODEL, UNIFORM, UNIGRAM, TOKENS_LEFT, BASES_LEFT}
-    rows = table[table[SPLIT] == "test"].set_index("predictor")["bits_per_base"]
-    bits, bases, blocks, _ = given[-1]  # of the test contig
-    assert bases.sum() > 20_000 and bases.max() == 3 and bases.min() == 1
-    known = np.full(len(bases), SOURCE.entropy) * bases
-    for name in (MODEL, TOKENS_LEFT, BASES_LEFT):
-        assert rows[name] == pytest.approx(SOURCE.entropy, rel=0.02), name
-        rates = bits_per_base(
-            {"source": known, "other": bits[name]}, bases, blocks, "source"
-        )
-        assert rates["other"].difference.low < 0, (
-            name
-        )  # the source's minus its: not surely above 0
-    assert rows[UNIGRAM] > 1.02 * SOURCE.entropy and rows[UNIFORM] == 2

@@ -307,11 +307,9 @@ def make(tokenizer: DnaTokenizer) -> Make:
     return made
 
 
-def chosen(
-    store: Numbered, tokenizer: DnaTokenizer, count: int, *, causal: bool = False
-) -> list[int]:
+def chosen(store: Numbered, tokenizer: DnaTokenizer, count: int) -> list[int]:
     """Numbers of the inputs that are measured on; each has something to predict."""
-    held_out = HeldOut.draw(store, tokenizer, FEW, count, pairs=False, causal=causal)
+    held_out = HeldOut.draw(store, tokenizer, FEW, count, pairs=False)
     assert all(len(own) for own in held_out.positions)
     inputs = np.unique(held_out.tokens // (FEW - 2)).tolist()
     assert len(inputs) == len(held_out.inputs)
@@ -335,14 +333,6 @@ def test_inputs_of_n_alone_are_left_out(
     make: Make, tokenizer: DnaTokenizer, letters: str, count: int, expected: list[int]
 ) -> None:
     assert chosen(make(letters), tokenizer, count) == expected
-
-
-def test_a_causal_model_needs_bases_in_the_second_half(
-    make: Make, tokenizer: DnaTokenizer
-) -> None:
-    assert chosen(make("lnbbbbbbl"), tokenizer, 3, causal=True) == [2, 4, 7]
-    with fails(DataError):
-        chosen(make("lnnl"), tokenizer, 3, causal=True)
 
 
 @pytest.mark.parametrize("pairs", [False, True])

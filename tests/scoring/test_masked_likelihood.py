@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigbird_dna
-from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.variants import Note, find_change, window_offsets
 from bigbird_dna.genome.vcf import Variant
@@ -26,7 +25,6 @@ from bigbird_dna.scoring.masked_likelihood import (
 )
 from bigbird_dna.scoring.variants import ScoredAllele, score_records
 from tests.cli.command import Run
-from tests.golden.messages import fails
 from tests.scoring.test_variant_effects import Case, record, same, variants
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer, texts
 
@@ -222,11 +220,6 @@ def test_alleles_without_room_are_noted() -> None:
         21,
         22,
     )
-
-
-def test_a_causal_model_is_refused(tmp_path: Path) -> None:
-    with fails(ModelError):
-        LikelihoodEffects(toy(causal=True), 2)
 
 
 def test_the_method_the_function_and_the_command_are_one(

@@ -98,10 +98,6 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
                 {**keys, "pretraining.seed": seed},
                 f"ablation: {name}",
             )
-    if len({own.encoder.causal for own in configs.values()}) > 1:
-        raise ConfigError(
-            "ablation.mechanisms: cannot compare causal mechanisms with others"
-        )
     inputs = training_inputs(config, "pretraining")
     models = []
     for (mechanism, seed), own in configs.items():
@@ -145,7 +141,6 @@ def pretrain_and_score(
             pretraining.sequence_tokens,
             MASKED_INPUTS,
             pairs=pretraining.next_sentence,
-            causal=loaded.config.causal,
         )
         loaded.network.to(world.device).eval()
         with torch.inference_mode():

@@ -71,9 +71,6 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
             keys[f"{task}.training.steps"] = steps
         if study.evaluate_every is not None:
             keys[f"{task}.training.evaluate_every"] = study.evaluate_every
-        if task == "promoters":
-            # The calibration of these models is not evaluated.
-            keys["promoters.calibration.negatives"] = 0
         name = f"{task}-{start}-{share:g}-seed{seed}"
         own = changed(config, task, keys, f"pretraining_study: {name}")
         pretrained = paths.pretrained if start == PRETRAINED else None
