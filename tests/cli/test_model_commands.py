@@ -3,14 +3,12 @@
 from pathlib import Path
 
 from bigbird_dna.genome.reference import write_fasta
-from bigbird_dna.model.directory import save
 from bigbird_dna.model.published import Published
-from bigbird_dna.model.settings import PretrainingSettings
 from tests.cli.command import Run, refused
 from tests.registry.shelf import installed as installed
 from tests.registry.shelf import shelf as shelf
 from tests.registry.shelf import write_list
-from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
+from tests.toys import random_dna
 
 # `fetch-model` and `model show` on the command line, and models by their names
 
@@ -81,13 +79,3 @@ def test_faults(run: Run, installed: Path) -> None:
         run("score-promoters", "toy", "x.fa"), 1
     )  # of the package's list now, and has to be fetched
     assert not [one for one in Path().rglob("*") if one.name != "models"]
-
-
-def test_models_of_next_tokens_cannot_be_exported(run: Run, tmp_path: Path) -> None:
-    tokenizer = small_tokenizer()
-    config = small_encoder(tokenizer.vocabulary, max_length=64, causal=True)
-    model = random_model(
-        tokenizer, config, PretrainingSettings(next_sentence=False, context=48)
-    )
-    save(tmp_path / "causal", model, {}, {}, {})
-    refused(run("export-hf", tmp_path / "causal", tmp_path / "hf"), 1)
