@@ -23,7 +23,7 @@ from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.pretraining.held_out import HeldOut
-from bigbird_dna.pretraining.sampling import Tokens, document_bounds
+from bigbird_dna.pretraining.sampling import document_bounds
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.training.distributed import World
 
@@ -31,7 +31,7 @@ SPLITS = ("valid", "test")
 CHOSEN_ON = "valid"
 
 
-def hidden_in_documents(store: Tokens, held_out: HeldOut) -> Documents:
+def hidden_in_documents(store: TokenStore, held_out: HeldOut) -> Documents:
     """Return the documents that contain hidden tokens, and the positions of the tokens in each."""
     bounds = document_bounds(store)
     document_of = np.searchsorted(bounds, held_out.tokens, side="right") - 1

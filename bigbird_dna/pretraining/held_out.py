@@ -14,8 +14,9 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.resampling import BLOCK_BASES
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.heads import PretrainingOutput
-from bigbird_dna.pretraining.sampling import Example, Tokens, document_bounds, joined
+from bigbird_dna.pretraining.sampling import Example, document_bounds, joined
 from bigbird_dna.tokens.interface import NOT_MASKED, Tokenizer, mask_tokens
+from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.training.distributed import World
 
 MASKED = (
@@ -43,7 +44,7 @@ class HeldOut(NamedTuple):
     @classmethod
     def draw(
         cls,
-        store: Tokens,
+        store: TokenStore,
         tokenizer: Tokenizer,
         sequence_tokens: int,
         count: int,

@@ -1,43 +1,15 @@
 """Pretraining inputs drawn from a token store."""
 
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.tokens.store import TokenStore
 
 Ids = NDArray[np.integer]
-
-
-class Values(Protocol):
-    """An array, or several of which slices are read as of one."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, key: Any, /) -> Any: ...
-
-
-class Tokens(Protocol):
-    """Concatenated tokens of documents, as in a `TokenStore`."""
-
-    @property
-    def directory(self) -> Path:
-        """Path for error messages."""
-
-    @property
-    def tokens(self) -> Values:
-        """Token ids (N,)."""
-
-    @property
-    def sentences(self) -> NDArray[np.int64]:
-        """Token offsets of the sentences' starts, and the end, (S + 1,)."""
-
-    @property
-    def documents(self) -> NDArray[np.int64]:
-        """Sentence offsets of the documents' starts, and the end, (D + 1,)."""
 
 
 class Example(NamedTuple):
@@ -61,7 +33,7 @@ class SegmentSampler:
     """Draws segments that fill `sequence_tokens` as [CLS] A [SEP], uniformly over positions of the store."""
 
     def __init__(
-        self, store: Tokens, tokenizer: Tokenizer, sequence_tokens: int
+        self, store: TokenStore, tokenizer: Tokenizer, sequence_tokens: int
     ) -> None:
         self.tokens, self.bounds = store.tokens, document_bounds(store)
         self.tokenizer, self.room = tokenizer, sequence_tokens - 2
@@ -87,7 +59,7 @@ class PairSampler:
     """
 
     def __init__(
-        self, store: Tokens, tokenizer: Tokenizer, sequence_tokens: int
+        self, store: TokenStore, tokenizer: Tokenizer, sequence_tokens: int
     ) -> None:
         self.tokens, self.bounds = store.tokens, document_bounds(store)
         self.sentences, self.documents = store.sentences, store.documents
@@ -144,7 +116,7 @@ class PairSampler:
                 return sentence, begin, high
 
 
-def document_bounds(store: Tokens, tokens: int | None = None) -> NDArray[np.int64]:
+def document_bounds(store: TokenStore, tokens: int | None = None) -> NDArray[np.int64]:
     """Return the token offsets of document boundaries, (D + 1,), with `tokens` only of the documents with the
     first `tokens` tokens; `DataError` for an empty store."""
     if not len(store.tokens):
@@ -160,7 +132,7 @@ Sampler = SegmentSampler | PairSampler
 
 
 def sampler(
-    store: Tokens, tokenizer: Tokenizer, sequence_tokens: int, next_sentence: bool
+    store: TokenStore, tokenizer: Tokenizer, sequence_tokens: int, next_sentence: bool
 ) -> Sampler:
     """Return a sampler of sentence pairs for next-sentence prediction, else of segments."""
     kind = PairSampler if next_sentence else SegmentSampler

@@ -29,10 +29,14 @@ from bigbird_dna.model.heads import PretrainingNetwork, PretrainingOutput
 from bigbird_dna.model.input_embeddings import initial_deviation
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.pretraining.held_out import HeldOut
-from bigbird_dna.pretraining.sampling import Sampler, Tokens, document_bounds, sampler
+from bigbird_dna.pretraining.sampling import (
+    Sampler,
+    document_bounds,
+    sampler,
+)
 from bigbird_dna.tokens.interface import NOT_MASKED, Tokenizer, mask_tokens
 from bigbird_dna.tokens.load import load_tokenizer
-from bigbird_dna.tokens.store import JoinedStores, TokenStore
+from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.task import Task, TrainingResult, write_trained
@@ -91,12 +95,6 @@ class PretrainingTask(Task[nn.Module, dict[str, float]]):
             for home in self.config.further_tokens
         ]
 
-    @cached_property
-    def training_tokens(self) -> TokenStore | JoinedStores:
-        """The training tokens of all genomes, the run's own first, as one store."""
-        train = self.stores["train"]
-        return JoinedStores([train, *self.further]) if self.further else train
-
     def identity(self) -> dict[str, Any]:
         """Return the settings and the descriptions of the token stores."""
         return {
@@ -106,7 +104,7 @@ class PretrainingTask(Task[nn.Module, dict[str, float]]):
         }
 
     def check(self) -> None:
-        for store in (self.training_tokens, self.stores["valid"]):
+        for store in (*self.stores.values(), *self.further):
             store.verify()
 
     def build(self) -> nn.Module:
@@ -115,18 +113,17 @@ class PretrainingTask(Task[nn.Module, dict[str, float]]):
     def initialize(self, network: nn.Module) -> None:
         assert isinstance(network, PretrainingNetwork)
         if self.config.embedding_init == "cooccurrence":
-            init_from_counts(network, self.training_tokens)
+            init_from_counts(network, self.stores["train"])
 
     @cached_property
-    def sampler(self) -> Sampler:
-        """The training inputs."""
-        config = self.config
-        return sampler(
-            self.training_tokens,
-            self.tokenizer,
-            config.sequence_tokens,
-            config.next_sentence,
-        )
+    def samplers(self) -> list[Sampler]:
+        """The training inputs of the run's genome, and of each further one that has training tokens."""
+        config, tokenizer = self.config, self.tokenizer
+        further = [store for store in self.further if len(store.tokens)]
+        return [
+            sampler(store, tokenizer, config.sequence_tokens, config.next_sentence)
+            for store in (self.stores["train"], *further)
+        ]
 
     @cached_property
     def held_out(self) -> HeldOut:
@@ -145,14 +142,21 @@ class PretrainingTask(Task[nn.Module, dict[str, float]]):
             (self.config.seed, 0, step, position)
             for position in range(first, first + count)
         ]
-        return self._batch(self.sampler, seeds)
+        return self._batch(self.samplers, seeds)
 
-    def _batch(self, inputs: Sampler, seeds: Sequence[tuple[int, ...]]) -> Batch:
-        """Return the inputs drawn with each of the seeds, with tokens hidden."""
+    def _batch(
+        self, samplers: Sequence[Sampler], seeds: Sequence[tuple[int, ...]]
+    ) -> Batch:
+        """Return the inputs drawn with each of the seeds, with tokens hidden; a genome is drawn by its number
+        of tokens."""
+        sizes = np.array([len(one.tokens) for one in samplers])
         rows, targets, firsts, classes = [], [], [], []
         for seed in seeds:
             rng = np.random.default_rng(seed)
-            example = inputs.draw(rng)
+            number = 0
+            if len(samplers) > 1:
+                number = rng.choice(len(samplers), p=sizes / sizes.sum())
+            example = samplers[number].draw(rng)
             hidden = mask_tokens(
                 example.ids, rng, self.config.mask_fraction, self.tokenizer
             )
@@ -215,7 +219,7 @@ class PretrainingTask(Task[nn.Module, dict[str, float]]):
                 results = []
                 for start in range(0, len(numbers), size):
                     seeds = [(config.seed, 1, n) for n in numbers[start : start + size]]
-                    batch = self._batch(pairs, seeds)
+                    batch = self._batch([pairs], seeds)
                     inputs = [batch[name].to(world.device) for name in INPUTS]
                     output: PretrainingOutput = network(*inputs)
                     assert output.next_sentence is not None
@@ -266,7 +270,7 @@ class PretrainingTask(Task[nn.Module, dict[str, float]]):
         return metrics
 
 
-def init_from_counts(network: PretrainingNetwork, store: Tokens) -> None:
+def init_from_counts(network: PretrainingNetwork, store: TokenStore) -> None:
     """Initialize token embeddings and output biases in place from the token counts of a store.
 
     Components that are zero in all tokens, reserved for positions, stay zero. Embeddings of tokens absent

@@ -12,8 +12,6 @@ from bigbird_dna.config.run import Config
 from bigbird_dna.config.training import PretrainingConfig
 from bigbird_dna.disk.atomic import checksum, write_json
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.pretraining.held_out import HeldOut
@@ -24,14 +22,11 @@ from bigbird_dna.pretraining.sampling import (
     document_bounds,
 )
 from bigbird_dna.pretraining.task import PretrainingTask
-from bigbird_dna.tokens.corpus import DocumentPlan
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.store import (
     DOCUMENTS,
     SENTENCES,
-    JoinedStores,
     TokenStore,
-    build_store,
 )
 from bigbird_dna.tokens.store import (
     TOKENS as TOKENS_FILE,
@@ -238,23 +233,6 @@ def draws(sampler: Sampler) -> list[list[int]]:
     return [
         sampler.draw(np.random.default_rng(seed)).ids.tolist() for seed in range(400)
     ]
-
-
-@pytest.mark.parametrize("make_sampler", [SegmentSampler, PairSampler])
-def test_stores_that_are_read_as_one_give_the_same_examples(
-    tmp_path: Path,
-    reference: Reference,
-    tokenizer: DnaTokenizer,
-    make_sampler: type[SegmentSampler | PairSampler],
-) -> None:
-    plan = DocumentPlan(2, 300, (40, 80), (5, 9))
-    segments = [Interval(name, 0, size) for name, size in reference.contigs.items()]
-    build_store(tmp_path / "whole", reference, segments, tokenizer, plan)
-    whole = TokenStore(tmp_path / "whole", tokenizer)
-    halves = [TokenStore(path) for path in split_store(tmp_path / "whole", 7, tmp_path)]
-    expected = draws(make_sampler(whole, tokenizer, TOKENS))
-    assert draws(make_sampler(JoinedStores(halves), tokenizer, TOKENS)) == expected
-    assert draws(make_sampler(halves[0], tokenizer, TOKENS)) != expected
 
 
 def test_document_bounds_of_the_first_tokens() -> None:

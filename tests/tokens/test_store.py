@@ -27,7 +27,6 @@ from bigbird_dna.tokens.store import (
     DOCUMENTS,
     SENTENCES,
     TOKENS,
-    JoinedStores,
     TokenStore,
     build_store,
 )
@@ -230,23 +229,6 @@ def test_another_tokenizer_is_refused(built: Path, tmp_path: Path) -> None:
     other = DnaTokenizer.train(["ACGT" * 20], tmp_path / "model", 12)
     with fails(DataError, built):
         TokenStore(built, other)
-
-
-def test_joined_stores_are_read_as_one(
-    tmp_path: Path, built: Path, reference: Reference, tokenizer: DnaTokenizer
-) -> None:
-    build_store(tmp_path / "empty", reference, [], tokenizer, PLAN)
-    stores = [TokenStore(path) for path in (built, tmp_path / "empty", built)]
-    joined = JoinedStores(stores)
-    once = stores[0]
-    tokens = [*once.tokens.tolist()] * 2
-    assert len(joined.tokens) == len(tokens)
-    size = len(once.tokens)
-    for start, stop in [(0, 5), (size - 3, size + 4), (size, size + 1), (0, 2 * size)]:
-        assert joined.tokens[start:stop].tolist() == tokens[start:stop]
-    documents = text(once, tokenizer)
-    assert text(joined, tokenizer) == documents * 2  # type: ignore[arg-type]
-    joined.verify()
 
 
 def cut(path: Path) -> None:
