@@ -120,19 +120,6 @@ TextModel = Annotated[
         show_default="RESULTS/NAME/model",
     ),
 ]
-NewTextModel = Annotated[
-    Path | None,
-    output_option("MODEL_DIR", "Model directory to write.", "RESULTS/NAME/model"),
-]
-TextCheckpoints = Annotated[
-    Path | None,
-    typer.Option(
-        "--checkpoint-dir",
-        metavar="DIR",
-        help="Directory for checkpoints.",
-        show_default="RESULTS/NAME/checkpoints",
-    ),
-]
 
 
 def open_task(config: Path, task: str, overrides: list[str] | None) -> "OpenedTask":
@@ -161,21 +148,13 @@ def open_task(config: Path, task: str, overrides: list[str] | None) -> "OpenedTa
     "prepare",
     epilog="Example: bigbird-dna nlp prepare workflow/config/nlp.yaml --task imdb",
 )
-def prepare(
-    config: TextConfig,
-    task: TaskName,
-    overrides: Overrides = None,
-    output: Annotated[
-        Path | None,
-        output_option("DIR", "Directory for the records.", "RESULTS/NAME/data"),
-    ] = None,
-) -> None:
-    """Write the records of a task: train.jsonl, valid.jsonl and test.jsonl.
+def prepare(config: TextConfig, task: TaskName, overrides: Overrides = None) -> None:
+    """Write the records of a task to RESULTS/NAME/data: train.jsonl, valid.jsonl and test.jsonl.
 
     Records come from files, from a public data set (requires network access), or are generated.
     """
     module, section, paths = open_task(config, task, overrides)
-    module.prepare(section, output or paths.data)
+    module.prepare(section, paths.data)
 
 
 @nlp.command(
@@ -186,29 +165,20 @@ def train_task(
     config: TextConfig,
     task: TaskName,
     overrides: Overrides = None,
-    output: NewTextModel = None,
-    checkpoints: TextCheckpoints = None,
     device: Device = "auto",
     threads: Threads = None,
     force: Force = False,
 ) -> None:
-    """Pretrain or fine-tune a model on the records of a task; resumes and stops like pretrain."""
+    """Pretrain or fine-tune a model on the records of a task, RESULTS/NAME/model; resumes and stops like
+    pretrain."""
     from bigbird_dna.disk.directories import check_directory
     from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.training.distributed import job_end
 
     module, section, paths = open_task(config, task, overrides)
-    output = output or paths.model
-    check_directory(output, [paths.data])
+    check_directory(paths.model, [paths.data])
     with cpu_threads(threads):
-        module.train(
-            section,
-            paths,
-            output,
-            checkpoints=checkpoints or paths.checkpoints,
-            device=device,
-            end=job_end(),
-        )
+        module.train(section, paths, device=device, end=job_end())
 
 
 @nlp.command(
@@ -295,7 +265,7 @@ def evaluate(
         evaluated = model or paths.model
     check_output(output, [evaluated, records])
     with cpu_threads(threads):
-        metrics = module.evaluate(section, paths, records, evaluated)
+        metrics = module.evaluate(section, records, evaluated)
     report = {
         "task": task,
         "kind": section.kind,

@@ -144,7 +144,6 @@ QUESTIONS: dict[str, Any] = {
     "encoder": ITC,
     "length": 64,  # several windows
     "stride": 24,
-    "question_tokens": 6,
     "training": STEPS,
 }
 SUMMARIES: dict[str, Any] = {
@@ -153,10 +152,21 @@ SUMMARIES: dict[str, Any] = {
     "start": {"vocabulary": 320},
     "encoder": TINY,
     "document_tokens": 96,
-    "search": {"beams": 2, "max_length": 12},
-    "length_curriculum": [{"steps": 1, "tokens": 32}],
+    "summary_tokens": 12,
+    "generation": {"num_beams": 2},
     "training": STEPS,
 }
+
+
+def read_public(form: Any, path: Path) -> list[Any]:
+    """The records of a data set's own file."""
+    from bigbird_dna.papers.nlp.data import converted, read_rows
+    from bigbird_dna.papers.nlp.public import public_record
+    from bigbird_dna.papers.nlp.records import QuestionRecord, parse_records
+
+    rows = converted(read_rows(path), lambda row: public_record(form, row), path)
+    lines = ((number, json.dumps(row)) for number, row in enumerate(rows, 1))
+    return [*parse_records(lines, QuestionRecord, path)]
 
 
 def write_lines(path: Path, *values: object) -> Path:

@@ -13,10 +13,11 @@ from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.input_embeddings import Globals
 from bigbird_dna.papers.nlp.config import AnswersTaskConfig
 from bigbird_dna.papers.nlp.questions import (
+    CLS,
     PARAGRAPH,
     QUESTION,
     SENTENCE,
-    TITLE,
+    TYPES,
     AnswerNetwork,
     Window,
     best_answer,
@@ -51,12 +52,12 @@ RECORD: dict[str, Any] = {
     ],
     "answers": [{"text": "naïve café", "paragraph": 0, "start": 47}],
     "facts": [{"paragraph": 0, "sentence": 1}, {"paragraph": 1, "sentence": 0}],
-    "type": "span",
+    "type": "short",
 }
 
 
 def section(form: str = "hotpotqa", **values: Any) -> AnswersTaskConfig:
-    keys = {"length": 500, "stride": 10, "question_tokens": 4, "answer_words": 3}
+    keys = {"length": 500, "stride": 10, "answer_words": 3}
     return AnswersTaskConfig.model_validate(
         {"kind": "qa", "form": form, "data": {"generated": {}}, **keys, **values}
     )
@@ -73,58 +74,40 @@ def tokenizer(text_tokenizer: JsonTokenizer) -> Any:
 
 def text_of(window: Window, first: int, last: int) -> str:
     """The text of tokens of a window's input."""
-    first, last = first - window.header, last - window.header
-    text = record().paragraphs[window.paragraph[first]].text
-    return text[window.start[first] : window.end[last]]
+    return record().context[window.start[first] : window.end[last]]
 
 
 def test_every_token_has_its_characters(tokenizer: Any) -> None:
-    (window,) = make_windows(record(), tokenizer, section(), 0)
-    size = len(window.paragraph)
-    assert len(window.ids) == window.header + size + 1
-    for token in range(size):
-        number, sentence = window.paragraph[token], window.sentence[token]
-        paragraph = RECORD["paragraphs"][number]
-        text = paragraph["title"] if sentence == TITLE else record().paragraphs[number]
-        if sentence != TITLE:
-            text = text.text
-            piece = text[window.start[token] : window.end[token]]
-            assert piece and piece == piece.strip()
-            if piece.isascii():
-                ids = [window.ids[window.header + token]]
-                assert tokenizer.decode(ids).strip() == piece
-    span = window.span(0, 47, 57)
+    known = record()
+    (window,) = make_windows(known, tokenizer, section(), 0)
+    ids = window.inputs["input_ids"]
+    for token in np.flatnonzero(window.paragraph >= 0).tolist():
+        start = known.starts[window.paragraph[token]]
+        piece = known.context[window.start[token] : window.end[token]]
+        assert window.start[token] >= start and piece == piece.lstrip()
+        if piece.isascii():
+            assert tokenizer.decode([ids[token]]).strip() == piece.strip()
+    span = window.find(known.starts[0] + 47, known.starts[0] + 57)
     assert span is not None and text_of(window, *span) == "naïve café"
-    first, last = (token - window.header for token in span)
-    assert window.sentence[first] == 1
-    assert window.word[last] - window.word[first] + 1 == 2
-    whole = window.whole(record(), 0)
+    assert window.word[span[1]] - window.word[span[0]] + 1 == 2
+    whole = window.find(*known.bounds(0))
     assert whole is not None
-    assert text_of(window, *whole) == record().paragraphs[0].text
-    assert window.span(2, 0, 1) is None  # a paragraph of white space
+    assert text_of(window, *whole) == known.paragraphs[0].text
+    assert window.find(0, 1) is None  # a title
 
 
-@pytest.mark.parametrize(("length", "stride"), [(36, 3), (36, 100), (500, 250)])
+@pytest.mark.parametrize(("length", "stride"), [(36, 3), (36, 25), (500, 250)])
 def test_windows_cover_every_token(tokenizer: Any, length: int, stride: int) -> None:
+    def tokens(window: Window) -> set[tuple[int, ...]]:
+        columns = (window.paragraph, window.start, window.end, window.word)
+        rows = zip(*columns, window.inputs["input_ids"], strict=True)
+        return {tuple(map(int, row)) for row in rows}
+
     (one,) = make_windows(record(), tokenizer, section(), 0)
     config = section(length=length, stride=stride)
     windows = make_windows(record(), tokenizer, config, 0)
-    seen: dict[tuple[int, ...], int] = {}
-    for window in windows:
-        assert len(window.ids) <= length
-        context = window.ids[window.header : -1]
-        for columns in zip(
-            window.paragraph,
-            window.sentence,
-            window.start,
-            window.end,
-            context,
-            strict=True,
-        ):
-            seen[tuple(map(int, columns))] = 1
-    context = one.ids[one.header : -1]
-    rows = zip(one.paragraph, one.sentence, one.start, one.end, context, strict=True)
-    assert {*seen} == {tuple(map(int, row)) for row in rows}
+    assert all(len(window.inputs["input_ids"]) <= length for window in windows)
+    assert set().union(*map(tokens, windows)) == tokens(one)
 
 
 def test_the_best_answer_is_the_best_of_all(
@@ -137,61 +120,62 @@ def test_the_best_answer_is_the_best_of_all(
     rng = np.random.default_rng(1)
     for _ in range(20):
         begin, end = sorted(rng.integers(0, size, 2).tolist())
-        spans = rng.normal(size=(len(window.ids), 2))
-        start, last = spans[window.header :].T
+        spans = rng.normal(size=(size, 2))
         best, expected = -np.inf, None
         for a in range(begin, end + 1):
             for b in range(a, end + 1):
-                fits = window.paragraph[a] == window.paragraph[b]
-                fits &= window.sentence[a] != TITLE and window.sentence[b] != TITLE
+                fits = window.paragraph[a] == window.paragraph[b] >= 0
                 fits &= window.word[b] - window.word[a] < 3
-                score = start[a] + last[b] - spans[0].sum()
+                score = spans[a, 0] + spans[b, 1] - spans[0].sum()
                 if fits and score > best:
                     best, expected = score, (a, b)
-        inside = begin + window.header, end + window.header
-        found = best_answer(record(), window, spans, inside, config)
+        found = best_answer(record(), window, spans, (begin, end), config)
         if expected is None:
             assert not found
             continue
-        first, final = (token + window.header for token in expected)
-        assert found["answer"] == text_of(window, first, final)
+        assert found["answer"] == text_of(window, *expected)
         assert found["score"] == pytest.approx(best)
-        assert found["start"] == window.start[expected[0]]
+        start = record().starts[found["paragraph"]] + found["start"]
+        assert start == window.start[expected[0]]
 
 
 def test_of_several_windows_the_one_with_the_best_score_answers(
     tokenizer: Any,
 ) -> None:
-    config = section("span", length=36, stride=5)
-    windows = make_windows(record(), tokenizer, config, 0)
+    config = section("span", length=36, stride=25)
+    known = record()
+    windows = make_windows(known, tokenizer, config, 0)
     scores, expected = [], None
     for number, window in enumerate(windows):
-        spans = np.zeros((len(window.ids), 2))
-        answer = window.span(0, 47, 57)
+        spans = np.zeros((len(window.paragraph), 2))
+        answer = window.find(known.starts[0] + 47, known.starts[0] + 57)
         if answer is not None:
             spans[0] = 2.0  # no answer here
             spans[answer[0], 0], spans[answer[1], 1] = 4 + number, 4
             expected = 4 + number + 4 - 2 - 2
         else:  # higher scores, below those of no answer
-            spans[0], spans[window.header :] = 30.0, 20.0
-        scores.append({"spans": spans})
+            spans[:] = 20.0
+            spans[0] = 30.0
+        scores.append({"spans": spans, "anchors": []})
     answer = {"id": "7", "answer": "naïve café", "paragraph": 0, "start": 47}
-    assert decode(record(), windows, scores, config) == {**answer, "score": expected}
+    assert decode(known, windows, scores, config) == {**answer, "score": expected}
 
 
 def test_a_short_answer_is_in_the_long_one(tokenizer: Any) -> None:
     config = section("natural_questions", answer_words=30)
-    (window,) = make_windows(record(), tokenizer, config, 0)
-    first, second = (window.whole(record(), number) for number in (0, 1))
+    known = record()
+    (window,) = make_windows(known, tokenizer, config, 0)
+    first, second = (window.find(*known.bounds(number)) for number in (0, 1))
     assert first is not None and second is not None
-    spans = np.zeros((len(window.ids), 4))
+    spans = np.zeros((len(window.paragraph), 4))
     spans[0] = 1.0
     spans[first[0], 2] = spans[first[1], 3] = 5.0
     spans[first[0] + 1, 0] = spans[first[0] + 2, 1] = 40.0  # a better short answer
     spans[second[0], 2] = spans[second[1], 3] = 8.0
     spans[second[0] + 1, 0], spans[second[0] + 2, 1] = 3.0, 4.0
     types = np.array([0, 0, 0, 9.0, 0])
-    found = decode(record(), [window], [{"spans": spans, "types": types}], config)
+    scores = {"spans": spans, "types": types, "anchors": []}
+    found = decode(known, [window], [scores], config)
     assert found == {
         "id": "7",
         "type": "short",
@@ -207,42 +191,44 @@ def test_a_short_answer_is_in_the_long_one(tokenizer: Any) -> None:
 def test_extra_globals_represent_question_paragraphs_and_sentences(
     tokenizer: Any,
 ) -> None:
-    (window,) = make_windows(record(), tokenizer, section(), 20)
-    asked = window.header - 2
-    kinds = window.global_kinds
-    assert kinds[1 : asked + 1] == [QUESTION] * asked
-    assert window.global_ids[1 : asked + 1] == window.ids[1 : asked + 1]
-    rest = [kind for kind in kinds[asked + 1 :] if kind]
-    assert rest == [PARAGRAPH, SENTENCE, SENTENCE] * 2 + [PARAGRAPH]
-    assert window.names == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    owners = np.array(window.owners)
-    for slot, (paragraph, sentence) in zip(window.anchors, window.names, strict=True):
-        owned = np.flatnonzero(owners == slot) - window.header
-        same = (window.paragraph == paragraph) & (window.sentence == sentence)
-        assert owned.tolist() == np.flatnonzero(same).tolist()
-    titles = np.flatnonzero(window.sentence == TITLE) + window.header
-    assert all(kinds[owners[token]] == PARAGRAPH for token in titles)
+    (window,) = make_windows(record(), tokenizer, section(), 24)
+    ids, kinds = window.inputs["input_ids"], window.inputs["global_kinds"]
+    asked = window.inputs["token_type_ids"].index(1)
+    assert kinds[:asked] == [CLS] + [QUESTION] * (asked - 1)
+    assert window.inputs["global_ids"][:asked] == ids[:asked]
+    rest = [kind for kind in kinds[asked:] if kind > 0]
+    # A paragraph of white space has only its sentence of white space.
+    assert rest == [PARAGRAPH, SENTENCE, SENTENCE] * 2 + [PARAGRAPH, SENTENCE]
+    names = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0)]
+    assert window.anchors == names
+    owners = np.array(window.inputs["owners"])
+    for slot, (paragraph, _) in zip(window.inputs["anchors"], names, strict=True):
+        owned = np.flatnonzero(owners == slot)
+        assert set(window.paragraph[owned].tolist()) == {paragraph}
     assert owners[-1] == -1
-    (few,) = make_windows(record(), tokenizer, section(), asked + 3)
-    assert few.names == [(0, 0)] and few.anchors == [asked + 2]
+    (few,) = make_windows(record(), tokenizer, section(), asked + 2)
+    assert few.anchors == [(0, 0)] and few.inputs["anchors"] == [asked + 1]
     (inner,) = make_windows(record(), tokenizer, section(), 0)
-    for token, name in zip(inner.anchors, inner.names, strict=True):
-        at = token - inner.header
-        assert (inner.paragraph[at], inner.sentence[at]) == name
-        assert (inner.paragraph[at - 1], inner.sentence[at - 1]) != name
+    assert inner.anchors == names
+    for token, (paragraph, sentence) in zip(
+        inner.inputs["anchors"], names, strict=True
+    ):
+        sentences = record().paragraphs[paragraph].sentences
+        start = record().starts[paragraph] + len("".join(sentences[:sentence]))
+        assert record().context[start : inner.start[token]].strip() == ""
 
 
 def test_labels_are_where_the_answer_is_or_on_cls(tokenizer: Any) -> None:
-    config = section(length=36, stride=5)
-    found = 0
+    config = section(length=36, stride=25)
+    found, known = 0, record()
     for window in make_windows(record(), tokenizer, config, 0):
         labels = window_labels(window, record(), config)
-        span = window.span(0, 47, 57)
+        span = window.find(known.starts[0] + 47, known.starts[0] + 57)
         assert labels["spans"] == [*(span or (0, 0))]
         found += span is not None
-        facts = [int(name in {(0, 1), (1, 0)}) for name in window.names]
-        assert labels["facts"] == facts and labels["type"] == 0
-        assert labels["is_answer"] == (span is not None)
+        facts = [int(name in {(0, 1), (1, 0)}) for name in window.anchors]
+        assert labels["facts"] == (facts or [-1])
+        assert labels["types"] == [TYPES.index("short")]
     assert found
 
 
@@ -254,8 +240,9 @@ def test_an_answer_without_a_position_is_wherever_its_words_are(
     config = section("triviaqa")
     (window,) = make_windows(known, tokenizer, config, 0)
     spans = window_labels(window, known, config)["spans"]
-    pairs = zip(spans[::2], spans[1::2], strict=True)
-    found = [text_of(window, *pair) for pair in pairs]
+    found = []
+    for first, last in zip(spans[::2], spans[1::2], strict=True):
+        found.append(known.context[window.start[first] : window.end[last]])
     assert found == ["fox", "worst of times"]
     paragraphs = [{"sentences": ["A Cat, a cat; the CAT. Catalog “cat”?"]}]
     known = record(paragraphs=paragraphs, answers=[{"text": "the cat"}], facts=[])
@@ -265,22 +252,22 @@ def test_an_answer_without_a_position_is_wherever_its_words_are(
 
 def test_the_right_candidate_and_a_long_answer_are_labels(tokenizer: Any) -> None:
     config = section("wikihop")
-    known = record(candidates=["fox", "Dog"], answers=[{"text": "dog"}])
+    known = record(candidates=["fox", "Dog"], answers=[{"text": "Dog"}])
     (window,) = make_windows(known, tokenizer, config, 0)
     candidates = tokenizer([" fox", " Dog"], add_special_tokens=False)["input_ids"]
-    assert [window.ids[token] for token in window.anchors] == [
-        ids[0] for ids in candidates
-    ]
-    assert window_labels(window, known, config)["candidate"] == 1
+    ids = window.inputs["input_ids"]
+    anchors = [ids[token] for token in window.inputs["anchors"]]
+    assert anchors == [tokens[0] for tokens in candidates]
+    assert window_labels(window, known, config)["candidates"] == [1]
     config = section("natural_questions")
     known = record(long_answer=1, answers=[], type="long")
     (window,) = make_windows(known, tokenizer, config, 0)
     labels = window_labels(window, known, config)
-    assert text_of(window, *labels["long"]) == known.paragraphs[1].text.strip()
-    assert labels["spans"] == [0, 0] and labels["type"] == 4
+    assert text_of(window, *labels["long_spans"]) == known.paragraphs[1].text.strip()
+    assert labels["spans"] == [0, 0] and labels["types"] == [TYPES.index("long")]
     config = section("natural_questions", length=40)
     early = make_windows(known, tokenizer, config, 0)[0]
-    assert window_labels(early, known, config)["type"] == 0
+    assert window_labels(early, known, config)["types"] == [TYPES.index("null")]
 
 
 def etc_config(**values: Any) -> EncoderConfig:
@@ -299,8 +286,9 @@ def etc_input(lengths: Tensor, width: int) -> dict[str, Tensor]:
     kinds = torch.tensor([1, 2, 2, 2, 3, 4, 4, 3, 4, 4, 0, 0]).expand(batch, -1)
     return {
         "input_ids": torch.randint(5, 50, (batch, width), generator=draw),
-        "attention_mask": (torch.arange(width) < lengths[:, None]).long(),
-        "header": torch.full((batch,), 5),
+        "token_type_ids": (
+            (torch.arange(width) >= 5) & (torch.arange(width) < lengths[:, None] - 1)
+        ).long(),
         "anchors": torch.tensor([[5, 6, -1]] * batch),
         "global_ids": global_ids,
         "global_kinds": kinds,
@@ -320,7 +308,7 @@ def test_globals_are_the_same_by_every_route_and_whatever_the_padding() -> None:
     networks[1].load_state_dict(networks[0].state_dict())
     batch = etc_input(torch.tensor([100, 61]), 100)
     row = {key: value[1:] for key, value in batch.items()}
-    short = ("input_ids", "attention_mask", "owners")
+    short = ("input_ids", "token_type_ids", "owners")
     row |= {key: row[key][:, :61] for key in short}
     with torch.inference_mode():
         dense, blocked = (network(**batch) for network in networks)
@@ -363,7 +351,7 @@ def test_the_noisy_span_loss_is_the_sum_over_all_spans() -> None:
     torch.manual_seed(1)
     allowed = torch.tensor([[1, 0, 1, 1, 1, 1, 0], [1, 0, 0, 1, 1, 0, 0]]).bool()
     start, end = torch.randn(2, 2, 7).masked_fill(~allowed, -torch.inf)
-    spans = torch.tensor([[[2, 3], [5, 5]], [[0, 0], [-1, -1]]])
+    spans = torch.tensor([[2, 3, 5, 5], [0, 0, -1, -1]])
     expected = 0.0
     for row, chosen in enumerate([[(2, 3), (5, 5)], [(0, 0)]]):
         probs = [scores[row].softmax(0).tolist() for scores in (start, end)]

@@ -11,17 +11,11 @@ import torch
 import transformers
 from torch import Tensor
 
-from bigbird_dna.baselines.ngram import KneserNey
 from bigbird_dna.errors import ConfigError, ModelError
 from bigbird_dna.model.directory import build_network, load, save
 from bigbird_dna.model.settings import ClassificationSettings, PretrainingSettings
-from bigbird_dna.papers.nlp.config import (
-    InstalledConfig,
-    TextPaths,
-    parse_config,
-)
-from bigbird_dna.papers.nlp.data import installed_documents
-from bigbird_dna.papers.nlp.pretraining import character_bits
+from bigbird_dna.papers.nlp.config import parse_config
+from bigbird_dna.papers.nlp.data import HELD_OUT
 from bigbird_dna.papers.nlp.start import (
     Start,
     fast_tokenizer,
@@ -55,7 +49,8 @@ def made(start: dict[str, Any], **encoder: Any) -> Start:
         yield ""
 
     data = {"files": {"train": "a", "valid": "b", "test": "c"}}
-    task = {"kind": "pretraining", "data": data, "start": start, "encoder": encoder}
+    task = {"kind": "pretraining", "data": data, "start": start, "length": 16}
+    task["encoder"] = encoder
     return make_start(parse_config({"tasks": {"a": task}}).task("a"), no_texts())
 
 
@@ -210,32 +205,10 @@ def test_faulty_checkpoints_are_told(
         made({"model": str(roberta)}, max_length=512)
 
 
-def test_the_character_ngram_has_the_order_that_is_best_on_validation(
-    tmp_path: Path,
-) -> None:
-    paths = TextPaths(tmp_path, "a")
-    paths.data.mkdir(parents=True)
-    write_lines(paths.split("train"), {"text": TEXT}, {"text": TEXT})
-    write_lines(paths.split("valid"), {"text": TEXT[:90]})
-    texts = [TEXT[20:80], "Zz the fox"]
-    found = character_bits(paths, texts)
-    alphabet = sorted(set(TEXT))
-    numbers = {letter: number for number, letter in enumerate(alphabet)}
-
-    def encode(text: str) -> Any:
-        return torch.tensor([numbers.get(x, len(alphabet)) for x in text]).numpy()
-
-    sums = {}
-    for model in KneserNey(8, len(alphabet) + 1).fitted_orders([encode(TEXT)] * 2):
-        valid = -model.log2_probabilities(encode(TEXT[:90])).mean()
-        sums[valid] = [-model.log2_probabilities(encode(text)).sum() for text in texts]
-    assert [bits.sum() for bits in found] == pytest.approx(sums[min(sums)])
-
-
 def test_python_documentation_is_split_by_topic(
     run: Run, write: Write, tmp_path: Path
 ) -> None:
-    data = {"installed": {"valid": ["numbers"], "test": ["import"]}}
+    data = {"installed": True}
     config = write(python={"kind": "pretraining", "data": data, "encoder": TINY})
     done(run, config, "python", "prepare")
     home = tmp_path / "results/python/data"
@@ -243,11 +216,8 @@ def test_python_documentation_is_split_by_topic(
         split: {line["id"] for line in read_lines(home / f"{split}.jsonl")}
         for split in ("train", "valid", "test")
     }
-    assert (ids["valid"], ids["test"]) == ({"numbers"}, {"import"})
-    assert len(ids["train"]) > 40 and not ids["train"] & {"numbers", "import"}
-    with fails(ConfigError, "'nothing'"):
-        wrong = InstalledConfig(valid=("nothing",), test=("x",))
-        [*installed_documents(wrong, "train")]
+    assert ids["valid"] == {*HELD_OUT["valid"]} and ids["test"] == {*HELD_OUT["test"]}
+    assert len(ids["train"]) > 40 and not ids["train"] & (ids["valid"] | ids["test"])
 
 
 def test_pretraining_on_text_from_records_to_metrics(
@@ -276,8 +246,7 @@ def test_pretraining_on_text_from_records_to_metrics(
     done(run, config, "mlm", "prepare", "train", "evaluate")
     home = tmp_path / "results/mlm"
     found = figures(home)
-    assert found["bits_per_character"] > 0 and found["character_ngram"] > 0
-    assert found["hidden_characters"] >= found["hidden_tokens"] > 0
+    assert found["bits_per_character"] > 0 and found["masked_tokens"] > 0
     model = load(home / "model")
     assert model.task == "pretraining" and not model.tokenizer.is_dna
     # It is a start of other tasks.
@@ -285,6 +254,5 @@ def test_pretraining_on_text_from_records_to_metrics(
     assert weights["encoder.embeddings.token.weight"].shape == (320, 32)
     (home / "model").rename(tmp_path / "first")
     again = {**task, "start": {"model": str(tmp_path / "first")}, "encoder": {}}
-    options = ("--checkpoint-dir", tmp_path / "again")
-    log = done(run, write(mlm=again), "mlm", "train", more=options)
+    log = done(run, write(mlm=again), "mlm", "train")
     assert "used as initial weights" in log

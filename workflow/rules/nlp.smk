@@ -49,11 +49,8 @@ rule nlp_prepare:
     benchmark:
         NLP_RESULTS / "benchmarks/prepare-{task}.tsv"
     localrule: True
-    params:
-        directory=subpath(output[0], parent=True),
     shell:
-        "bigbird-dna nlp prepare {input.config:q} --task {wildcards.task:q}"
-        " -o {params.directory:q} > {log:q} 2>&1"
+        "bigbird-dna nlp prepare {input.config:q} --task {wildcards.task:q} > {log:q} 2>&1"
 
 
 rule nlp_train:
@@ -73,7 +70,7 @@ rule nlp_train:
     params:
         device=device,
     shell:
-        "bigbird-dna nlp train {input.config:q} --task {wildcards.task:q} -o {output:q}"
+        "bigbird-dna nlp train {input.config:q} --task {wildcards.task:q}"
         " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -93,9 +90,8 @@ rule nlp_predict:
     params:
         device=device,
     shell:
-        "bigbird-dna nlp predict {input.config:q} --task {wildcards.task:q} --model {input.model:q}"
-        " --records {input.records:q} -o {output:q} --threads {threads} --device {params.device:q}"
-        " > {log:q} 2>&1"
+        "bigbird-dna nlp predict {input.config:q} --task {wildcards.task:q}"
+        " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 
 rule nlp_evaluate:
@@ -116,5 +112,5 @@ rule nlp_evaluate:
     resources:
         **job(16000, 720),
     shell:
-        "bigbird-dna nlp evaluate {input.config:q} --task {wildcards.task:q} -o {output:q}"
+        "bigbird-dna nlp evaluate {input.config:q} --task {wildcards.task:q}"
         " --threads {threads} > {log:q} 2>&1"

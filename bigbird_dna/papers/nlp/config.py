@@ -6,11 +6,10 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.reading import apply_override, checked
@@ -30,7 +29,6 @@ class HubConfig(Section):
 
     name: str = Field(description="name of the data set")
     subset: str | None = field(None, "subset of the data set; null: the only one")
-    train: str = field("train", "split for training")
     valid: Held = field(
         "validation",
         "split for validation, or the fraction of the training split to hold out at random",
@@ -56,25 +54,20 @@ class FilesConfig(Section):
     test: FileName = Field(description="file of test records")
 
 
-class InstalledConfig(Section):
-    """English text for pretraining that is on every machine: Python's own documentation."""
-
-    valid: tuple[str, ...] = Field(min_length=1, description="topics for validation")
-    test: tuple[str, ...] = Field(min_length=1, description="topics for testing")
-
-
 class DataConfig(Section):
     """Source of the records: exactly one of the four keys."""
 
     files: FilesConfig | None = field(None, "user-supplied files")
     hub: HubConfig | None = field(None, "a public data set")
     generated: GeneratedConfig | None = field(None, "generated records")
-    installed: InstalledConfig | None = field(None, "installed text, for pretraining")
+    installed: bool = field(
+        False, "Python's own documentation, English text for pretraining"
+    )
 
     def _faults(self) -> Iterator[str]:
-        sources = list(self.model_dump(exclude_none=True))
+        sources = [name for name, value in self if value]
         if len(sources) != 1:
-            yield f"give exactly one of files, hub, generated, installed, not {' and '.join(sources) or 'none'}"
+            yield "give exactly one of files, hub, generated, installed"
 
 
 class TextStartConfig(Section):
@@ -104,20 +97,6 @@ class TextTaskConfig(Section):
     published: dict[str, float] = field(
         {}, "published values by metric, which the report marks as published"
     )
-
-    @field_validator("training", mode="before")
-    @classmethod
-    def _numbers(cls, values: Any) -> Any:
-        """Numbers and truth values given by Snakemake's `--config` are text."""
-        if not isinstance(values, Mapping):
-            return values
-        arguments = {}
-        for name, value in values.items():
-            arguments[name] = value
-            if isinstance(value, str):
-                with suppress(ValueError):
-                    arguments[name] = json.loads(value)
-        return arguments
 
     @property
     def seed(self) -> int:
@@ -167,33 +146,9 @@ class AnswersTaskConfig(TextTaskConfig):
     )
     length: int = field(4096, "tokens per input, including the question", ge=32)
     stride: int = field(
-        2048, "distance in tokens between inputs of a long document", ge=1
-    )
-    question_tokens: int = field(
-        64, "most tokens of a question; longer questions are truncated", ge=1
+        2048, "tokens that consecutive inputs of a long document have in common", ge=0
     )
     answer_words: int = field(30, "most words of an answer", ge=1)
-
-    def _faults(self) -> Iterator[str]:
-        if self.public and self.form == "span":
-            yield "public needs the form of a data set"
-
-
-class SearchConfig(Section):
-    """Search for summaries. Lengths include the start token."""
-
-    beams: int = field(5, "number of beams; 1: greedy search", ge=1, le=100)
-    length_penalty: float = field(
-        0.8, "exponent of the length that divides a summary's log-probability"
-    )
-    max_length: int = field(256, "most tokens of a summary", ge=2)
-
-
-class ShorterDocuments(Section):
-    """Training steps on shorter documents."""
-
-    steps: int = Field(ge=1, description="number of steps")
-    tokens: int = Field(ge=16, description="tokens per document")
 
 
 class SummariesTaskConfig(TextTaskConfig):
@@ -203,17 +158,12 @@ class SummariesTaskConfig(TextTaskConfig):
     document_tokens: int = field(
         3072, "most tokens of a document; longer documents are truncated", ge=16
     )
-    keep: Literal["first", "last"] = field(
-        "first", "part of a longer document that is kept"
+    summary_tokens: int = field(
+        256, "most tokens of a summary, including [CLS] and [SEP]", ge=2
     )
-    search: SearchConfig = SearchConfig()
-    length_curriculum: tuple[ShorterDocuments, ...] = field(
-        (), "initial steps on shorter documents, in consecutive stages"
-    )
-    initial_cross: Literal["matching", "random"] = field(
-        "random",
-        "initialization of new cross-attention; matching: attends to document tokens equal to the last "
-        "token of the summary; random: like other weights, as published",
+    generation: dict[str, Any] = field(
+        {"num_beams": 5, "length_penalty": 0.8},
+        "arguments of transformers' `generate`, such as num_beams",
     )
 
 
@@ -248,11 +198,6 @@ class NlpConfig(Section):
     results: DirectoryName = field("results/nlp", "directory of all outputs")
     tasks: Tasks = field({}, "sections by task name")
     demo: tuple[str, ...] = field((), "tasks of the workflow target nlp_demo")
-
-    def _faults(self) -> Iterator[str]:
-        for name in self.demo:
-            self.task(name)
-        yield from ()
 
     def task(self, name: str) -> AnyTask:
         """Return a task's section; `ConfigError` with the known names if there is none."""

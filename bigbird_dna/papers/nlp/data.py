@@ -1,5 +1,6 @@
 """Sources of a task's records: user files, public data sets, installed text, and generated records."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -7,24 +8,30 @@ from typing import Any
 import numpy as np
 
 from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import reading
+from bigbird_dna.disk.compression import open_bytes
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.errors import ConfigError, DataError, error_text, one_of
+from bigbird_dna.errors import ConfigError
 from bigbird_dna.papers.nlp.config import (
     SPLITS,
     DataConfig,
     GeneratedConfig,
     HubConfig,
-    InstalledConfig,
 )
 from bigbird_dna.papers.nlp.records import (
     Record,
-    check_records,
+    parse_records,
     read_records,
     write_objects,
 )
 
 Values = dict[str, Any]
-_SEED = 20_200_728
+SPLIT_SEED = 20_200_728
+HELD_OUT = {
+    "valid": ("debugger", "import"),
+    "test": ("formatstrings", "string-methods"),
+}
+"""Topics of Python's documentation, which have no text in common with other topics, unlike the rest."""
 
 
 def write_splits(
@@ -33,51 +40,78 @@ def write_splits(
     kind: type[Record],
     convert: Callable[[Mapping[str, Any]], Values | None],
     generate: Callable[[GeneratedConfig, str], Iterable[Values]] | None,
-    read: Callable[[Path], Iterator[Record]] | None = None,
+    public: bool = False,
 ) -> None:
     """Write the checked records of a task's three splits atomically.
 
     `convert` returns a row of a public data set as a record, or None if it is not usable; `generate` yields
-    the generated records of a split; `read` reads a user's file, by default one of records.
+    the generated records of a split. With `public`, files have such rows instead of records.
     """
-    files = None if data.files is None else data.files.model_dump()
-    hub = None if data.hub is None else hub_splits(data.hub)
+    files = {} if data.files is None else data.files.model_dump()
+    hub = {} if data.hub is None else hub_splits(data.hub)
     counts = []
-    with into_directory(directory, [*(files or {}).values()]) as temporary:
+    with into_directory(directory, files.values()) as temporary:
         for split in SPLITS:
+            rows: Iterable[Values]
             records: Iterable[Record]
-            if files is not None:
-                path = Path(files[split])
-                records = read(path) if read else read_records(path, kind)
+            if files and not public:
+                records = read_records(Path(files[split]), kind)
             else:
-                rows: Iterable[Values]
-                if data.hub is not None and hub is not None:
+                source: Path | str
+                if files:
+                    source = Path(files[split])
+                    rows = converted(read_rows(source), convert, source)
+                elif data.hub is not None:
                     source = f"{data.hub.name} ({split})"
-                    rows = filter(None, map(convert, hub[split]))
-                elif data.generated is not None:
-                    if generate is None:
-                        raise ConfigError("data.generated: not available for this task")
-                    source, rows = "generated", generate(data.generated, split)
+                    rows = converted(hub[split], convert, source)
+                elif data.generated is None:
+                    source, rows = "Python's documentation", python_topics(split)
+                elif generate is None:
+                    raise ConfigError("data.generated: not available for this task")
                 else:
-                    assert data.installed is not None
-                    source = "Python's documentation"
-                    rows = installed_documents(data.installed, split)
-                records = check_records(enumerate(rows, 1), kind, source)
-            lines = (
+                    source, rows = "generated records", generate(data.generated, split)
+                lines = ((n, json.dumps(row)) for n, row in enumerate(rows, 1))
+                records = parse_records(lines, kind, source)
+            values = (
                 record.model_dump(exclude_unset=True) | {"id": record.id}
                 for record in records
             )
-            count = write_objects(temporary / f"{split}.jsonl", lines)
+            count = write_objects(temporary / f"{split}.jsonl", values)
             counts.append(f"{count:,} {split}")
     log(f"{directory}: {', '.join(counts)} records")
 
 
+def read_rows(path: Path) -> Iterator[Any]:
+    """Yield the rows of a public data set's own file: a JSON array, or JSON lines."""
+    with open_bytes(path) as stream, reading(path, "not readable as JSON", ValueError):
+        first = stream.readline()
+        if first.lstrip().startswith(b"["):
+            yield from json.loads(first + stream.read())
+        else:
+            yield json.loads(first)
+            yield from map(json.loads, stream)
+
+
+def converted(
+    rows: Iterable[Any],
+    convert: Callable[[Mapping[str, Any]], Values | None],
+    source: Path | str,
+) -> Iterator[Values]:
+    """Yield usable rows of a public data set as records; `DataError` names source, row and missing column."""
+    faults = (KeyError, TypeError, ValueError, IndexError, AttributeError)
+    for number, row in enumerate(rows, 1):
+        with reading(f"{source}: row {number}", "not of this data set", *faults):
+            record = convert(row)
+        if record is not None:
+            yield record
+
+
 def column(row: Mapping[str, Any], *names: str) -> Any:
-    """Return a row's value of the first of these columns that exists; `DataError` if there is none."""
+    """Return a row's value of the first of these columns that exists; `KeyError` if there is none."""
     for name in names:
         if name in row:
             return row[name]
-    raise DataError(f"the data set needs one of the columns {', '.join(names)}")
+    raise KeyError(" or ".join(names))
 
 
 def hub_splits(hub: HubConfig) -> dict[str, Any]:
@@ -87,37 +121,26 @@ def hub_splits(hub: HubConfig) -> dict[str, Any]:
     """
     import datasets
 
-    splits = {}
-    try:
-        train = datasets.load_dataset(hub.name, hub.subset, split=hub.train)
+    fault = "cannot be loaded; use data.files, or run on a machine with a network"
+    with reading(f"data set {hub.name}", fault, Exception):
+        public = datasets.load_dataset(hub.name, hub.subset)
+        train, splits = public["train"], {}
         for name, source in (("test", hub.test), ("valid", hub.valid)):
             if isinstance(source, str):
-                splits[name] = datasets.load_dataset(hub.name, hub.subset, split=source)
+                splits[name] = public[source]
             else:
-                halves = train.train_test_split(source, seed=_SEED)
+                halves = train.train_test_split(source, seed=SPLIT_SEED)
                 train, splits[name] = halves["train"], halves["test"]
-    except Exception as error:  # errors of library and network
-        raise DataError(
-            f"data set {hub.name}: cannot be loaded: {error_text(error)}; use data.files, or run "
-            "on a machine with a network"
-        ) from None
     return {"train": train, **splits}
 
 
-def installed_documents(config: InstalledConfig, split: str) -> Iterator[Values]:
-    """Yield the topics of Python's own documentation in a split; `ConfigError` for an unknown topic."""
+def python_topics(split: str) -> Iterator[Values]:
+    """Yield the topics of Python's own documentation in a split."""
     from pydoc_data.topics import topics
 
-    held_out = (*config.valid, *config.test)
-    for name in held_out:
-        if name not in topics:
-            raise ConfigError(f"data.installed: {name!r}: {one_of(name, topics)}")
-    names = {
-        "train": [name for name in topics if name not in held_out],
-        "valid": config.valid,
-        "test": config.test,
-    }
-    for name in names[split]:
+    held_out = [*HELD_OUT["valid"], *HELD_OUT["test"]]
+    names = HELD_OUT.get(split) or [name for name in topics if name not in held_out]
+    for name in names:
         yield {"id": name, "text": topics[name]}
 
 
@@ -176,37 +199,37 @@ def generate_questions(generated: GeneratedConfig, split: str) -> Iterator[Value
         words = generated.words
         if split == "train":
             words = int(rng.integers(words // 3, words + 1))
-        names = [NAMES[number] for number in rng.permutation(len(NAMES))]
-        values = [VALUES[number] for number in rng.permutation(len(VALUES))[:CHAINS]]
         count = max(words // 3, 2 * CHAINS)  # sentences of three words each
-        slots = rng.permutation(np.arange(count // 3, count))[:CHAINS].tolist()
         sentences = []
-        for _ in range(count):
-            fillers = rng.integers(0, len(QUESTION_FILLERS), 3)
-            sentences.append(" ".join(QUESTION_FILLERS[at] for at in fillers) + ".")
-        for slot, name, value in zip(slots, names, values, strict=False):
-            sentences[slot] = f"{name} is {value}."
+        for fillers in rng.choice(QUESTION_FILLERS, (count, 3)).tolist():
+            sentences.append(" ".join(fillers) + ". ")
+        names = rng.permutation(NAMES)[:CHAINS].tolist()
+        values = rng.permutation(VALUES)[:CHAINS].tolist()
+        slots = rng.permutation(np.arange(count // 3, count))[:CHAINS].tolist()
+        for slot, name, value in zip(slots, names, values, strict=True):
+            sentences[slot] = f"{name} is {value}. "
+
         paragraphs = []
         for first in range(0, count, PARAGRAPH_SENTENCES):
-            head, *rest = sentences[first : first + PARAGRAPH_SENTENCES]
-            paragraphs.append({"sentences": [head, *(f" {text}" for text in rest)]})
+            part = sentences[first : first + PARAGRAPH_SENTENCES]
+            paragraphs.append({"sentences": part})
         paragraph, sentence = divmod(slots[0], PARAGRAPH_SENTENCES)
-        before = "".join(paragraphs[paragraph]["sentences"][: sentence + 1])
-        start = len(before) - 1 - len(values[0])
+        before = "".join(paragraphs[paragraph]["sentences"][:sentence])
+        start = len(f"{before}{names[0]} is ")
         yield {
             "question": names[0],
             "paragraphs": paragraphs,
             "answers": [{"text": values[0], "paragraph": paragraph, "start": start}],
             "facts": [{"paragraph": paragraph, "sentence": sentence}],
-            "type": "span",
+            "type": "short",
             "long_answer": paragraph,
             "candidates": sorted(values),
         }
 
 
 MARK = "remember"
-FACTS: dict[str, tuple[str, ...]] = {
-    name: tuple(words.split())
+FACTS = {
+    name: words.split()
     for name, words in {
         "animal": "camel dolphin donkey eagle falcon horse lizard monkey otter panda rabbit sparrow tiger "
         "turtle walrus zebra",
@@ -223,28 +246,35 @@ FACTS: dict[str, tuple[str, ...]] = {
     }.items()
 }
 FACT_VALUES = tuple(value for values in FACTS.values() for value in values)
-_STRAY = 0.25  # fraction of the words before the facts that are values
+STRAY = 0.25  # fraction of the words before the facts that are values
 
 
 def generate_facts(generated: GeneratedConfig, split: str) -> Iterator[Values]:
-    """Yield the records of a split, of `generated.words` words each, a function of seed and split.
+    """Yield the records of a split, a function of seed and split.
 
     Summaries are lists of facts, each with a mark, an attribute and its value (`remember color red`), at the
     very end of the document. Values also occur among the other words. A model that sees only the beginning
-    can predict the attributes, which are half of the summary's words, and one in sixteen values.
+    can predict the attributes, which are half of the summary's words, and one in sixteen values. Documents
+    have `generated.words` words; of those for training, the first 94 % have a fiftieth, the next 4 % a sixth.
     """
-    before = generated.words - 3 * len(FACTS)
     rng = _rng(generated, split)
     attributes = sorted(FACTS)
-    for _ in range(getattr(generated, split)):
-        stray = rng.random(before) < _STRAY
+    count = getattr(generated, split)
+    for number in range(count):
+        words = generated.words
+        if split == "train" and number < 0.94 * count:
+            words = max(words // 50, 24)
+        elif split == "train" and number < 0.98 * count:
+            words = max(words // 6, 24)
+        before = words - 3 * len(FACTS)
+        stray = rng.random(before) < STRAY
         fillers = np.array(FILLERS)[rng.integers(0, len(FILLERS), before)]
         values = np.array(FACT_VALUES)[rng.integers(0, len(FACT_VALUES), before)]
-        words = np.where(stray, values, fillers).tolist()
+        document = np.where(stray, values, fillers).tolist()
         facts = {}
         for name in attributes:
             facts[name] = FACTS[name][int(rng.integers(len(FACTS[name])))]
         for index in rng.permutation(len(attributes)):
-            words += [MARK, attributes[index], facts[attributes[index]]]
+            document += [MARK, attributes[index], facts[attributes[index]]]
         summary = " ".join(f"{name} {value}" for name, value in facts.items())
-        yield {"document": " ".join(words), "summary": summary}
+        yield {"document": " ".join(document), "summary": summary}

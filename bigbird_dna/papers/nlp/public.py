@@ -4,16 +4,13 @@ HotpotQA and TriviaQA are rows of the library `datasets`; HotpotQA also its own 
 and WikiHop.
 """
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bigbird_dna.disk.atomic import reading
-from bigbird_dna.errors import ConfigError, DataError, error_text
+from bigbird_dna.errors import ConfigError
 from bigbird_dna.papers.nlp.config import AnswerForm
 from bigbird_dna.papers.nlp.question_metrics import normalize_answer
-from bigbird_dna.papers.nlp.records import QuestionRecord, check_records, read_objects
 
 Row = Mapping[str, Any]
 Values = dict[str, Any]
@@ -22,48 +19,19 @@ Values = dict[str, Any]
 def public_record(form: AnswerForm, row: Row) -> Values | None:
     """Return a row of the data set `form` as a record; None if it contains no question that can be used.
 
-    `DataError` names the key if the row is invalid; `ConfigError` if `form` is span, which is not a data set.
+    `ConfigError` if `form` is span, which is not a data set.
     """
-    if form == "span":
-        raise ConfigError(
-            "form span: not a data set; use files of records, or the form of a data set"
-        )
-    convert = {
-        "hotpotqa": _hotpotqa,
-        "natural_questions": _natural_questions,
-        "triviaqa": _triviaqa,
-        "wikihop": _wikihop,
-    }[form]
-    try:
-        return convert(row)
-    except KeyError as error:
-        raise DataError(f"not a row of {form}: key {error} is missing") from None
-    except (TypeError, ValueError, IndexError, AttributeError) as error:
-        raise DataError(f"not a row of {form}: {error_text(error)}") from None
-
-
-def read_public(form: AnswerForm, path: Path) -> Iterator[QuestionRecord]:
-    """Yield the records of a data set's own file: Natural Questions are JSON lines in the simplified form,
-    HotpotQA and WikiHop a JSON array. `DataError` names file and record."""
-
-    def converted() -> Iterator[tuple[int, Values]]:
-        if form == "natural_questions":
-            rows: Any = read_objects(path)
-        else:
-            with reading(path, "not readable as JSON", ValueError, RecursionError):
-                rows = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(rows, list):
-                raise DataError(f"{path}: not a JSON array")
-            rows = enumerate(rows, 1)
-        for number, row in rows:
-            try:
-                record = public_record(form, row)
-            except DataError as error:
-                raise DataError(f"{path}: record {number}: {error}") from None
-            if record is not None:
-                yield number, record
-
-    return check_records(converted(), QuestionRecord, path, "record")
+    if form == "hotpotqa":
+        return _hotpotqa(row)
+    if form == "natural_questions":
+        return _natural_questions(row)
+    if form == "triviaqa":
+        return _triviaqa(row)
+    if form == "wikihop":
+        return _wikihop(row)
+    raise ConfigError(
+        "form span: not a data set; use files of records, or the form of a data set"
+    )
 
 
 def _hotpotqa(row: Row) -> Values:
@@ -83,31 +51,28 @@ def _hotpotqa(row: Row) -> Values:
         if number is None or sentence >= len(paragraphs[number]["sentences"]):
             missing.add((title, sentence))
         else:
-            facts.append((number, sentence))
+            facts.append({"paragraph": number, "sentence": sentence})
     record = {
         "id": str(row.get("id") or row.get("_id") or ""),
         "question": row["question"],
         "paragraphs": paragraphs,
-        "facts": [{"paragraph": p, "sentence": s} for p, s in facts],
+        "facts": facts,
         "facts_elsewhere": len(missing),
     }
-    if "answer" not in row:  # the hidden test set
+    text = row.get("answer")
+    if text is None:  # the hidden test set
         return record
-    text = row["answer"]
-    record["answers"] = [{"text": text}]
-    verdict = normalize_answer(text)
-    if verdict in ("yes", "no"):
-        return {**record, "type": verdict}
-    positions = []
-    for number, sentence in sorted(set(facts)):
-        sentences = paragraphs[number]["sentences"]
-        before = len("".join(sentences[:sentence]))
-        start = sentences[sentence].find(text)
-        while text and start >= 0:
-            position = {"paragraph": number, "start": before + start}
-            positions.append({"text": text, **position})
-            start = sentences[sentence].find(text, start + 1)
-    return record | {"type": "span", "answers": positions or record["answers"]}
+    if normalize_answer(text) in ("yes", "no"):
+        return {**record, "type": normalize_answer(text), "answers": [{"text": text}]}
+    answers = []
+    for fact in facts:
+        sentences = paragraphs[fact["paragraph"]]["sentences"]
+        before = len("".join(sentences[: fact["sentence"]]))
+        for match in re.finditer(re.escape(text), sentences[fact["sentence"]]):
+            start = before + match.start()
+            answer = {"text": text, "paragraph": fact["paragraph"], "start": start}
+            answers.append(answer)
+    return {**record, "type": "short", "answers": answers or [{"text": text}]}
 
 
 def _wikihop(row: Row) -> Values:
@@ -123,19 +88,17 @@ def _wikihop(row: Row) -> Values:
 
 def _triviaqa(row: Row) -> Values | None:
     pages, results = row["entity_pages"], row["search_results"]
-    documents = [
-        *zip(pages["title"], pages["wiki_context"], strict=True),
-        *zip(results["title"], results["search_context"], strict=True),
-    ]
-    answer = row.get("answer") or {}
-    aliases = dict.fromkeys([answer.get("value", ""), *answer.get("aliases", ())])
-    paragraphs = [
-        {"title": title, "sentences": text.splitlines(keepends=True)}
-        for title, text in documents
-        if text
-    ]
+    titles = [*pages["title"], *results["title"]]
+    texts = [*pages["wiki_context"], *results["search_context"]]
+    paragraphs = []
+    for title, text in zip(titles, texts, strict=True):
+        if text:
+            sentences = text.splitlines(keepends=True)
+            paragraphs.append({"title": title, "sentences": sentences})
     if not paragraphs:
         return None
+    answer = row.get("answer") or {}
+    aliases = dict.fromkeys([answer.get("value", ""), *answer.get("aliases", ())])
     return {
         "id": row["question_id"],
         "question": row["question"],

@@ -8,7 +8,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,8 +24,6 @@ ENOUGH = 2
 
 Pairs = Sequence[tuple[QuestionRecord, Mapping[str, Any]]]
 """Records, each with its prediction."""
-Match = tuple[float, float, float]
-"""Exact match, precision and recall."""
 
 
 def normalize_answer(text: str, blanks: str = "") -> str:
@@ -35,8 +33,8 @@ def normalize_answer(text: str, blanks: str = "") -> str:
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
 
 
-def overlap(answer: str, reference: str) -> Match:
-    """Compare two normalized answers; if one of them is empty, both must be."""
+def overlap(answer: str, reference: str) -> tuple[float, float, float]:
+    """Return exact match, precision and recall of two normalized answers; if one is empty, both must be."""
     exact, words, known = float(answer == reference), answer.split(), reference.split()
     if not words or not known:
         return exact, exact, exact
@@ -45,14 +43,15 @@ def overlap(answer: str, reference: str) -> Match:
 
 
 def f1(precision: float, recall: float) -> float:
-    total = precision + recall
-    return 2 * precision * recall / total if total else 0.0
+    """Return the harmonic mean, 0 if both are."""
+    return 2 * precision * recall / max(precision + recall, 1e-300)
 
 
 def official_metrics(form: AnswerForm, pairs: Pairs) -> dict[str, float]:
     """Return the metrics of a form, as means over records."""
     if form == "natural_questions":
-        return {**natural_metrics(pairs), "records": len(pairs)}
+        metrics = natural_metrics(pairs, "long") | natural_metrics(pairs, "short")
+        return {**metrics, "records": len(pairs)}
     rows = []
     for record, prediction in pairs:
         if form == "hotpotqa":
@@ -62,14 +61,14 @@ def official_metrics(form: AnswerForm, pairs: Pairs) -> dict[str, float]:
         answer = normalize_answer(prediction["answer"], blanks)
         truths = [normalize_answer(true.text, blanks) for true in record.answers]
         if form == "wikihop":
-            rows.append({"accuracy": float(answer in truths[:1])})
+            rows.append({"accuracy": answer == truths[0]})
             continue
         # References that are empty after normalization count only if there are no others (SQuAD).
         matches = [overlap(answer, true) for true in filter(None, truths)]
         matches = matches or [overlap(answer, "")]
         row = {
-            "exact_match": max(match[0] for match in matches),
-            "f1": max(f1(*match[1:]) for match in matches),
+            "exact_match": max(exact for exact, _, _ in matches),
+            "f1": max(f1(precision, recall) for _, precision, recall in matches),
         }
         rows.append(row)
     means = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
@@ -84,20 +83,20 @@ def hotpot_metrics(
     Joint precision and recall are products; a joint exact match needs both. Facts missing in the context
     count as not found.
     """
-    truth = record.answers[0].text if record.answers else (record.type or "")
+    truth = record.answers[0].text if record.answers else str(record.type)
     texts = normalize_answer(prediction["answer"]), normalize_answer(truth)
     answer = overlap(*texts)
     if texts[0] != texts[1] and VERDICTS & {*texts}:
         answer = 0.0, 0.0, 0.0
     known = {(fact.paragraph, fact.sentence) for fact in record.facts}
     predicted = {tuple(fact) for fact in prediction.get("facts", ())}
-    common, total = len(predicted & known), len(known) + record.facts_elsewhere
+    common = len(predicted & known)
     facts = (
         float(predicted == known and not record.facts_elsewhere),
         common / max(len(predicted), 1),
-        common / max(total, 1),
+        common / max(len(known) + record.facts_elsewhere, 1),
     )
-    joint = tuple(a * b for a, b in zip(answer, facts, strict=True))
+    joint = answer[0] * facts[0], answer[1] * facts[1], answer[2] * facts[2]
     metrics = {}
     for prefix, match in (("", answer), ("facts_", facts), ("joint_", joint)):
         metrics[f"{prefix}exact_match"] = match[0]
@@ -105,48 +104,43 @@ def hotpot_metrics(
     return metrics
 
 
-def natural_metrics(pairs: Pairs) -> dict[str, float]:
-    """Return F1 of long and of short answers of Natural Questions, with precision and recall.
+def natural_metrics(pairs: Pairs, kind: Literal["long", "short"]) -> dict[str, float]:
+    """Return F1 of long or short answers of Natural Questions, with precision and recall.
 
     A question has an answer if at least two annotators, or its only annotator, found one. A predicted answer
     is right if any annotator gave it: the same paragraph, the same short answers, or the same yes or no.
     Precision is over predicted answers, recall over questions with an answer.
     """
-    counts = {"long": np.zeros(3), "short": np.zeros(3)}  # has, predicted, right
+    answerable = predicted = correct = 0
     for record, prediction in pairs:
-        known = record.annotations or (record,)
-        kind = prediction.get("type")
-        position = tuple(
-            prediction.get(key) for key in ("paragraph", "start", "answer")
-        )
-        has_text = kind == "short" and bool(prediction["answer"])
-        answers = {
-            "long": None if kind == "null" else prediction.get("long_answer"),
-            "short": short_answer(kind, [position] if has_text else []),
-        }
-        truths = {
-            "long": [one.long_answer for one in known],
-            "short": [
-                short_answer(
-                    one.type, [(a.paragraph, a.start, a.text) for a in one.answers]
-                )
-                for one in known
-            ],
-        }
-        for word, answer in answers.items():
-            annotators = sum(truth is not None for truth in truths[word])
-            has = annotators >= min(ENOUGH, len(known))
-            right = has and answer is not None and answer in truths[word]
-            counts[word] += has, answer is not None, right
-    metrics = {}
-    for word, (answerable, predicted, correct) in counts.items():
-        precision, recall = correct / max(predicted, 1), correct / max(answerable, 1)
-        metrics[f"{word}_f1"] = float(f1(precision, recall))
-        metrics[f"{word}_precision"] = float(precision)
-        metrics[f"{word}_recall"] = float(recall)
-    return metrics
+        annotations = record.annotations or (record,)
+        has_type = prediction.get("type")
+        if kind == "long":
+            answer = None if has_type == "null" else prediction.get("long_answer")
+            truths: list[Any] = [annotation.long_answer for annotation in annotations]
+        else:
+            texts = set()
+            if has_type == "short" and prediction["answer"]:
+                keys = ("paragraph", "start", "answer")
+                texts.add(tuple(prediction.get(key) for key in keys))
+            answer = short_answer(has_type, texts)
+            truths = []
+            for annotation in annotations:
+                texts = {(a.paragraph, a.start, a.text) for a in annotation.answers}
+                truths.append(short_answer(annotation.type, texts))
+        found = sum(truth is not None for truth in truths)
+        has_answer = found >= min(ENOUGH, len(truths))
+        answerable += has_answer
+        predicted += answer is not None
+        correct += has_answer and answer is not None and answer in truths
+    precision, recall = correct / max(predicted, 1), correct / max(answerable, 1)
+    return {
+        f"{kind}_f1": f1(precision, recall),
+        f"{kind}_precision": precision,
+        f"{kind}_recall": recall,
+    }
 
 
-def short_answer(kind: str | None, positions: list[Any]) -> Any:
+def short_answer(kind: str | None, texts: set[Any]) -> Any:
     """Return a short answer for comparison: yes, no, a set of positions, or None."""
-    return kind if kind in ("yes", "no") else frozenset(positions) or None
+    return kind if kind in ("yes", "no") else texts or None

@@ -30,31 +30,25 @@ from bigbird_dna.papers.nlp.config import (
     TextPaths,
 )
 from bigbird_dna.papers.nlp.data import generate_questions, write_splits
-from bigbird_dna.papers.nlp.public import public_record, read_public
-from bigbird_dna.papers.nlp.question_metrics import normalize_answer, official_metrics
+from bigbird_dna.papers.nlp.public import public_record
+from bigbird_dna.papers.nlp.question_metrics import official_metrics
 from bigbird_dna.papers.nlp.records import (
     QuestionRecord,
     read_labeled,
     read_predictions,
     read_records,
 )
-from bigbird_dna.papers.nlp.start import check_positions, fast_tokenizer, make_start
-from bigbird_dna.papers.nlp.trainer import Seeded, fit
+from bigbird_dna.papers.nlp.start import fast_tokenizer, make_start
+from bigbird_dna.papers.nlp.trainer import fit
 
-TYPES: dict[str, tuple[str, ...]] = {
-    "hotpotqa": ("span", "yes", "no"),
-    "natural_questions": ("null", "yes", "no", "short", "long"),
-}
-"""Answer types predicted by a head on [CLS]."""
+TYPES = ("null", "yes", "no", "short", "long")
+"""Answer types predicted by a head on [CLS]; those of HotpotQA are yes, no and short."""
 
 UNUSED, CLS, QUESTION, PARAGRAPH, SENTENCE, CANDIDATE = range(6)
 """Kinds of extra globals; those of question tokens and [CLS] also have a token embedding."""
+SCORED = {"hotpotqa": SENTENCE, "wikihop": CANDIDATE}
+"""Kind of the anchors, which have a score."""
 
-CANDIDATE_TOKENS = 16
-LEAST_CONTEXT = 13
-"""Least tokens of a window that a question and its candidates must leave for paragraphs."""
-TITLE = -1
-"""Sentence number of a title's tokens, which contain no answer."""
 BEGINNINGS = 20
 """Number of best-scoring tokens of a window that are tried as the beginning of an answer."""
 NONE = -1
@@ -78,418 +72,321 @@ register_settings(LongAnswersSettings)
 
 
 def span_loss(start: Tensor, end: Tensor, spans: Tensor) -> Tensor:
-    """Return -ln Σ P(start) P(end) over the spans of each row (B, S, 2; -1: none), as a mean over rows.
+    """Return -ln Σ P(start) P(end) over the spans of each row (B, 2 S; -1: none), as a mean over rows.
 
     With one span per row, this is the cross-entropy of its start and of its end. With several, any of them
     may be the correct one (noisy span loss of TriviaQA).
     """
-    first, last = spans.clamp(min=0).unbind(-1)
-    each = start.log_softmax(-1).gather(1, first) + end.log_softmax(-1).gather(1, last)
-    return -each.masked_fill(spans[..., 0] < 0, -torch.inf).logsumexp(1).mean()
+    first, last = spans[:, ::2], spans[:, 1::2]
+    start = start.log_softmax(-1).gather(1, first.clamp(min=0))
+    end = end.log_softmax(-1).gather(1, last.clamp(min=0))
+    return -(start + end).masked_fill(first < 0, -torch.inf).logsumexp(1).mean()
+
+
+def class_loss(logits: Tensor, classes: Tensor) -> Tensor:
+    """Return the cross-entropy of logits (B, C) and classes (B, 1; `NONE` counts as 0), as a mean over rows."""
+    total = F.cross_entropy(logits, classes[:, 0], ignore_index=NONE, reduction="sum")
+    return total / len(logits)
 
 
 class AnswerNetwork(QuestionAnswerer):
     """`QuestionAnswerer` with additional heads, and extra globals that represent parts of the input.
 
-    Natural Questions have two more scores per token for long answers. The type is predicted from [CLS]. With
-    extra globals, [CLS] and the anchors (HotpotQA: sentences, WikiHop: candidates) are among them; without,
-    an anchor is the first token of its sentence or candidate.
+    The heads are two more scores per token for long answers (Natural Questions), the answer's type, from
+    [CLS], and a score of anchors (HotpotQA: sentences, WikiHop: candidates). With extra globals, [CLS] and
+    the anchors are among them; without, an anchor is the first token of its sentence or candidate. Heads that
+    a form doesn't need are not trained.
     """
 
     def __init__(self, config: EncoderConfig, form: AnswerForm) -> None:
         super().__init__(config)
-        hidden, types = config.hidden, len(TYPES.get(form, ()))
         self.form = form
-        is_natural = form == "natural_questions"
-        has_anchors = form in ("hotpotqa", "wikihop")
-        self.long_spans = nn.Linear(hidden, 2) if is_natural else None
-        self.types = nn.Linear(hidden, types) if types else None
-        self.anchors = nn.Linear(hidden, 1) if has_anchors else None
-        self.kinds = None
-        if config.num_global_tokens:
-            self.kinds = nn.Embedding(CANDIDATE + 1, hidden)
+        self.long_spans = nn.Linear(config.hidden, 2)
+        self.types = nn.Linear(config.hidden, len(TYPES))
+        self.anchors = nn.Linear(config.hidden, 1)
+        self.kinds = nn.Embedding(CANDIDATE + 1, config.hidden)
         for head in (self.long_spans, self.types, self.anchors, self.kinds):
-            if head is not None:
-                initialize(head, hidden)
+            initialize(head, config.hidden)
 
     def forward(  # type: ignore[override]
         self,
         input_ids: Tensor,
-        attention_mask: Tensor,
-        header: Tensor,
+        token_type_ids: Tensor,
         anchors: Tensor,
         global_ids: Tensor,
         global_kinds: Tensor,
         owners: Tensor,
         labels: dict[str, Tensor] | None = None,
     ) -> dict[str, Any]:
-        """Return the scores of tokens (B, L, 2 or 4), types (B, T) and anchors (B, A), and the loss.
+        """Return the scores of tokens (B, L, 4), types (B, 5) and anchors (B, A), and the loss.
 
-        `header` (B,) are the tokens of [CLS], question, [SEP] and candidates, which contain no answer.
-        `anchors` (B, A) are positions among extra globals and tokens. `global_ids` (B, G) are tokens of [CLS]
-        and question, `global_kinds` (B, G) their kinds, and `owners` (B, L) as in `Globals.owners`. `labels`
-        are those of `collate`.
+        `token_type_ids` (B, L) are 1 for tokens of the context, which is followed by one more token. `anchors` (B, A)
+        are positions among extra globals and tokens. `global_ids` (B, G) are tokens of [CLS] and question,
+        `global_kinds` (B, G) their kinds, and `owners` (B, L) as in `Globals.owners`. `labels` are those of
+        `collate`.
         """
-        lengths = attention_mask.sum(1, keepdim=True)
-        positions = torch.arange(input_ids.shape[1], device=input_ids.device)
-        in_header = positions < header[:, None]
         extra = None
-        if self.kinds is not None:
+        if global_ids.shape[1]:
             content = self.encoder.embeddings.token(global_ids.clamp(min=0))
             content = content * (global_ids >= 0)[..., None]
             extra = Globals(content + self.kinds(global_kinds), owners)
-        encoded = self.encoder.encode(
-            input_ids, lengths[:, 0], (~in_header).long(), extra
-        )
-        hidden = torch.cat(encoded, dim=1)  # (B, G + L, D)
-        spans = self.scores(encoded.tokens, in_header)
-        if self.long_spans is not None:
-            long = self.long_spans(self.dropout(encoded.tokens))
-            spans = torch.cat([spans, long], dim=-1)
-        # An answer is in the context, or [CLS], which means no answer; the last token is [SEP].
-        allowed = (~in_header & (positions < lengths - 1)) | (positions == 0)
-        spans = spans.float().masked_fill(~allowed[..., None], -torch.inf)
-        output: dict[str, Any] = {"spans": spans}
-        if self.types is not None:
-            output["types"] = self.types(self.dropout(hidden[:, 0])).float()
-        if self.anchors is not None:
-            index = anchors.clamp(min=0)[..., None].expand(-1, -1, hidden.shape[2])
-            scores = self.anchors(self.dropout(hidden.gather(1, index)))[..., 0]
-            output["anchors"] = scores.float().masked_fill(anchors < 0, -torch.inf)
+        positions = torch.arange(1, input_ids.shape[1] + 1, device=input_ids.device)
+        lengths = (token_type_ids * positions).amax(1) + 1
+        encoded = self.encoder.encode(input_ids, lengths, token_type_ids, extra)
+        hidden = self.dropout(torch.cat(encoded, dim=1))  # (B, G + L, D)
+        # The score of [CLS] means no answer.
+        allowed = token_type_ids.bool()
+        allowed[:, 0] = True
+        spans = [
+            self.scores(encoded.tokens, ~allowed),
+            self.long_spans(self.dropout(encoded.tokens)),
+        ]
+        index = anchors.clamp(min=0)[..., None].expand(-1, -1, hidden.shape[2])
+        scores = self.anchors(hidden.gather(1, index))[..., 0]
+        output: dict[str, Any] = {
+            "spans": torch.cat(spans, -1)
+            .float()
+            .masked_fill(~allowed[..., None], -torch.inf),
+            "types": self.types(hidden[:, 0]).float(),
+            "anchors": scores.float().masked_fill(anchors < 0, -torch.inf),
+        }
         if labels is not None:
             output["loss"] = self.loss(output, labels)
         return output
 
     def loss(self, output: dict[str, Tensor], labels: dict[str, Tensor]) -> Tensor:
         """Return the sum of the heads' losses in nats per window."""
-        spans = output["spans"]
         if self.form == "wikihop":
-            if not (labels["candidates"] >= 0).any():
-                return output["anchors"].nan_to_num(neginf=0).sum() * 0
-            return F.cross_entropy(
-                output["anchors"], labels["candidates"], ignore_index=NONE
-            )
-        total = span_loss(spans[..., 0], spans[..., 1], labels["spans"])
-        if self.long_spans is not None:
-            total += span_loss(spans[..., 2], spans[..., 3], labels["long_spans"])
-        if self.types is not None:
-            types = F.cross_entropy(
-                output["types"], labels["types"], ignore_index=NONE, reduction="sum"
-            )
-            total += types / len(spans)
-        if self.anchors is not None:
+            return class_loss(output["anchors"], labels["candidates"])
+        spans = output["spans"].unbind(-1)
+        loss = span_loss(spans[0], spans[1], labels["spans"])
+        if self.form == "natural_questions":
+            loss += span_loss(spans[2], spans[3], labels["long_spans"])
+        if self.form in ("natural_questions", "hotpotqa"):
+            loss += class_loss(output["types"], labels["types"])
+        if self.form == "hotpotqa":
             facts = labels["facts"]
-            known = facts >= 0
             each = F.binary_cross_entropy_with_logits(
-                output["anchors"][known], facts[known].float(), reduction="sum"
+                output["anchors"], facts.float(), reduction="none"
             )
-            total += each / len(spans)
-        return total
+            loss += each.masked_fill(facts < 0, 0).sum() / len(facts)
+        return loss
 
 
 class Window(NamedTuple):
-    """Input of the network: a header, n tokens of the context, and [SEP]."""
+    """Input of n tokens: [CLS] question [SEP], each candidate with its [SEP], a part of the context, [SEP]."""
 
-    ids: list[int]
-    header: int  # tokens of [CLS], the question, the candidates, and a [SEP] after each
-    paragraph: NDArray[np.int64]  # (n,)
-    sentence: NDArray[np.int64]  # (n,) number within the paragraph, or `TITLE`
-    start: NDArray[np.int64]  # (n,) characters in the paragraph, without space before
+    inputs: dict[str, list[int]]  # of the network
+    anchors: list[Span]  # paragraph and sentence, or candidate and 0
+    paragraph: NDArray[np.int64]  # (n,), -1: not an answer
+    start: NDArray[np.int64]  # (n,) characters in `QuestionRecord.context`
     end: NDArray[np.int64]  # (n,)
     word: NDArray[np.int64]  # (n,) number of its word in the context
-    anchors: list[int]  # among extra globals and tokens
-    names: list[Span]  # of the anchors: paragraph, sentence; candidate, 0
-    global_ids: list[int]
-    global_kinds: list[int]
-    owners: list[int]
 
-    def span(self, paragraph: int, start: int, end: int) -> Span | None:
-        """Return the tokens of characters of a paragraph, if all of them are in the window."""
-        inside = (self.paragraph == paragraph) & (self.sentence != TITLE)
-        tokens = np.flatnonzero(inside & (self.start < end) & (self.end > start))
+    def find(self, start: int, end: int) -> Span | None:
+        """Return the tokens of characters of the context, if all of them are in the window."""
+        inside = (self.paragraph >= 0) & (self.start < end) & (self.end > start)
+        tokens = np.flatnonzero(inside)
         if not len(tokens):
             return None
         first, last = int(tokens[0]), int(tokens[-1])
         if self.start[first] > start or self.end[last] < end:
             return None
-        return first + self.header, last + self.header
-
-    def whole(self, record: QuestionRecord, paragraph: int) -> Span | None:
-        """Return the tokens of a paragraph, if all of them are in the window."""
-        text = record.paragraphs[paragraph].text
-        return self.span(paragraph, len(text) - len(text.lstrip()), len(text.rstrip()))
+        return first, last
 
 
 def make_windows(
     record: QuestionRecord, tokenizer: Any, section: AnswersTaskConfig, extra: int
 ) -> list[Window]:
-    """Divide a record into inputs of at most `section.length` tokens; at least one.
+    """Divide a record into inputs of at most `section.length` tokens, which share `section.stride` tokens.
 
-    The inputs' contexts begin every `section.stride` tokens. With `extra` globals, these represent, in order,
-    [CLS], the question's tokens, the candidates, and each paragraph of the window with, if supporting facts
-    are predicted, each of its sentences; parts beyond the number `extra` have none. `DataError` if question
-    and candidates leave too few tokens.
+    With `extra` globals, these represent, in order, [CLS], the question's tokens, the candidates, and each
+    paragraph of the window with, if supporting facts are predicted, each of its sentences; parts beyond the
+    number `extra` have none. `DataError` if question and candidates leave too few tokens.
     """
-
-    def encode(text: str) -> list[int]:
-        # A text begins with a word: tokenizers that depend on the space before it get one.
-        ids: list[int] = tokenizer(f" {text}", add_special_tokens=False)["input_ids"]
-        return ids
-
-    sep = tokenizer.sep_token_id
-    asked = encode(record.question)[: section.question_tokens]
-    global_ids = [tokenizer.cls_token_id, *asked]
-    ids = [*global_ids, sep]
-    kinds = [CLS] + [QUESTION] * len(asked)
-    owners = [*range(len(kinds)), NONE]
-    firsts, names = [], []
+    # A text begins with a space: tokens of words depend on it.
     candidates = record.candidates if section.form == "wikihop" else ()
-    for number, candidate in enumerate(candidates):
-        firsts.append(len(kinds) if extra else len(ids))
-        names.append((number, 0))
-        tokens = [*encode(candidate)[:CANDIDATE_TOKENS], sep]
-        ids += tokens
-        owners += [len(kinds)] * len(tokens)
-        kinds.append(CANDIDATE)
-        global_ids.append(NONE)
-    header = len(ids)
-    room = section.length - header - 1
-    if room < LEAST_CONTEXT:
+    header = tokenizer.sep_token.join(
+        [f" {text}" for text in (record.question, *candidates)]
+    )
+    size = len(tokenizer(header)["input_ids"])
+    if size + section.stride >= section.length:
         raise DataError(
-            f"record {record.id!r}: question and {len(candidates)} candidates have {header} tokens; length "
+            f"record {record.id!r}: question and {len(candidates)} candidates have {size} tokens; length "
             f"{section.length} leaves too few tokens for the paragraphs"
         )
-
-    # The context as one text, and of each character its paragraph, sentence and position in the paragraph.
-    texts, parts, positions = [], [], []
-    for number, paragraph in enumerate(record.paragraphs):
-        title = f" {paragraph.title} "
-        before = -len(title)
-        for index, text in [(TITLE, title), *enumerate(paragraph.sentences)]:
-            texts.append(text)
-            parts.append((number, index))
-            positions.append(np.arange(before, before + len(text)))
-            before += len(text)
-    part_of = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
-    paragraph_of, sentence_of = np.array(parts)[part_of].T
-    position_of = np.concatenate(positions)
-    context = "".join(texts)
-    visible = np.array([not letter.isspace() for letter in context])
-    word_of = (visible & ~np.roll(visible, 1)).cumsum()
     encoded = tokenizer(
-        context,
-        add_special_tokens=False,
-        truncation=True,
-        max_length=room,
-        stride=max(room - section.stride, 0),
+        header,
+        record.context,
+        truncation="only_second",
+        max_length=section.length,
+        stride=section.stride,
         return_overflowing_tokens=True,
         return_offsets_mapping=True,
+        return_token_type_ids=True,
     )
 
+    # Of each character: its paragraph, its sentence or that it is in a title, and its word.
+    parts, lengths = [], []
+    for number, paragraph in enumerate(record.paragraphs):
+        parts.append((number, NONE))
+        lengths.append(len(paragraph.title) + 2)
+        for sentence, text in enumerate(paragraph.sentences):
+            parts.append((number, sentence))
+            lengths.append(len(text))
+    part_of = np.repeat(np.array(parts), lengths, axis=0)
+    visible = np.array([not letter.isspace() for letter in record.context])
+    word_of = (visible & ~np.roll(visible, 1)).cumsum()
+
     windows = []
-    for tokens, offsets in zip(
-        encoded["input_ids"], encoded["offset_mapping"], strict=True
+    for ids, types, offsets in zip(
+        encoded["input_ids"],
+        encoded["token_type_ids"],
+        encoded["offset_mapping"],
+        strict=True,
     ):
-        rows = []
-        for token, (start, end) in zip(tokens, offsets, strict=True):
-            start = end - len(context[start:end].lstrip())
-            if start < end:
-                rows.append((token, start, end))
-        used, start, end = np.array(rows, np.int64).reshape(-1, 3).T
-        paragraph, sentence = paragraph_of[start], sentence_of[start]
-        # Units that have a global: each paragraph, with its title, and each sentence.
-        titles = np.full_like(sentence, TITLE)
-        keys = [paragraph, sentence if section.form == "hotpotqa" else titles]
-        both = np.concatenate([np.stack(keys, 1), np.stack([paragraph, titles], 1)])
-        units, unit_of = np.unique(both, axis=0, return_inverse=True)
-        unit_of = unit_of.ravel()[: len(used)]
-        slots, places, anchors = [*kinds], [*firsts], [*names]
-        for number, (of_paragraph, of_sentence) in enumerate(units.tolist()):
-            if of_sentence != TITLE:
-                first = header + int(np.argmax(unit_of == number))
-                places.append(len(slots) if extra else first)
-                anchors.append((of_paragraph, of_sentence))
-            slots.append(PARAGRAPH if of_sentence == TITLE else SENTENCE)
-        if extra:
-            places = [place for place in places if place < extra]
-        owned = [*owners, *(unit_of + len(kinds)).tolist(), NONE]
-        window = Window(
-            [*ids, *used.tolist(), sep],
-            header,
-            paragraph,
-            sentence,
-            position_of[start],
-            position_of[end - 1] + 1,
-            word_of[start],
-            places,
-            anchors[: len(places)],
-            (global_ids + [NONE] * extra)[:extra],
-            (slots + [UNUSED] * extra)[:extra],
-            [slot if slot < extra else NONE for slot in owned],
+        types[-1] = 0
+        in_context = np.array(types, bool)
+        start, end = np.where(in_context[:, None], offsets, 0).T
+        start += in_context & ~visible[start]
+        first = np.minimum(start, len(visible) - 1)
+
+        slots: dict[tuple[int, int, int], int] = {}  # globals
+        anchors: dict[Span, int] = {}
+        owners = []
+        separators = 0
+        for position, token in enumerate(ids[:-1]):
+            unit = (QUESTION if position else CLS), position, 0
+            if in_context[position]:
+                number, sentence = part_of[first[position]].tolist()
+                unit = PARAGRAPH, number, 0
+                slots.setdefault(unit, len(slots))
+                if section.form == "hotpotqa" and sentence != NONE:
+                    unit = SENTENCE, number, sentence
+            elif separators:
+                unit = CANDIDATE, separators - 1, 0
+            slot = slots.setdefault(unit, len(slots))
+            owners.append(slot if slot < extra else NONE)
+            if unit[0] == SCORED.get(section.form) and (slot < extra or not extra):
+                anchors.setdefault(unit[1:], slot if extra else position)
+            separators += token == tokenizer.sep_token_id
+        kinds = [kind for kind, _, _ in slots]
+        asked = [ids[at] if kind <= QUESTION else NONE for kind, at, _ in slots]
+        inputs = {
+            "input_ids": ids,
+            "token_type_ids": types,
+            "anchors": [*anchors.values()] or [NONE],
+            "global_ids": (asked + [NONE] * extra)[:extra],
+            "global_kinds": (kinds + [UNUSED] * extra)[:extra],
+            "owners": [*owners, NONE],
+        }
+        is_answer = in_context & (part_of[first, 1] != NONE)
+        paragraphs = np.where(is_answer, part_of[first, 0], NONE)
+        windows.append(
+            Window(inputs, [*anchors], paragraphs, start, end, word_of[first])
         )
-        windows.append(window)
     return windows
 
 
-def collate(
-    windows: Sequence[Window],
-    pad_id: int,
-    labels: Sequence[dict[str, Any]] | None = None,
-) -> dict[str, Any]:
-    """Return windows, and their labels if any, as padded tensors."""
-
-    def pad(rows: Sequence[Any], value: int = NONE) -> Tensor:
-        tensors = [torch.tensor([*row] or [NONE], dtype=torch.long) for row in rows]
-        return pad_sequence(tensors, batch_first=True, padding_value=value)
-
-    lengths = torch.tensor([len(window.ids) for window in windows])
-    batch: dict[str, Any] = {
-        "input_ids": pad([window.ids for window in windows], pad_id),
-        "attention_mask": (torch.arange(int(lengths.max())) < lengths[:, None]).long(),
-        "header": torch.tensor([window.header for window in windows]),
-        "anchors": pad([window.anchors for window in windows]),
-        "global_ids": pad([window.global_ids for window in windows]),
-        "global_kinds": pad([window.global_kinds for window in windows], UNUSED),
-        "owners": pad([window.owners for window in windows]),
-    }
-    if labels is not None:
-        count = len(labels)
-        batch["labels"] = {
-            "spans": pad([row["spans"] for row in labels]).view(count, -1, 2),
-            "long_spans": pad([row["long"] for row in labels]).view(count, -1, 2),
-            "types": torch.tensor([row["type"] for row in labels]),
-            "candidates": torch.tensor([row["candidate"] for row in labels]),
-            "facts": pad([row["facts"] for row in labels]),
-        }
+def collate(rows: Sequence[Mapping[str, Any]], pad_id: int) -> dict[str, Tensor]:
+    """Return inputs or labels of windows, which are lists of numbers by key, as padded tensors."""
+    batch = {}
+    for key in rows[0]:
+        tensors = [torch.tensor(row[key], dtype=torch.long) for row in rows]
+        value = {"input_ids": pad_id, "token_type_ids": 0}.get(key, NONE)
+        batch[key] = pad_sequence(tensors, batch_first=True, padding_value=value)
     return batch
 
 
 def window_labels(
     window: Window, record: QuestionRecord, section: AnswersTaskConfig
 ) -> dict[str, Any]:
-    """Return the true answer of a window, without one the span of [CLS], and whether there `is_answer`.
+    """Return the true answer of a window, without one the span of [CLS].
 
-    Answers without a position match all occurrences (TriviaQA): words are compared in lower case, by letters
+    Answers without a position match all occurrences (TriviaQA): words are compared without case, by letters
     and digits only, without articles at the beginning.
     """
-    characters: set[tuple[int, int, int]] = set()
-    candidate = NONE
-    if section.form == "wikihop":
-        answers = {normalize_answer(answer.text) for answer in record.answers}
-        for number, text in reversed([*enumerate(record.candidates)]):
-            if normalize_answer(text) in answers and (number, 0) in window.names:
-                candidate = window.names.index((number, 0))
-    elif record.type not in ("yes", "no"):
-        for answer in record.answers:
-            if answer.paragraph is not None and answer.start is not None:
-                end = answer.start + len(answer.text)
-                characters.add((answer.paragraph, answer.start, end))
-        for text in () if characters else {answer.text for answer in record.answers}:
-            words = re.findall(r"\w+", text.lower())
-            while words and words[0] in ("a", "an", "the"):
-                words = words[1:]
-            if 0 < len(words) <= section.answer_words:
-                pattern = r"\b" + r"\W+".join(words) + r"\b"
-                for number, paragraph in enumerate(record.paragraphs):
-                    for match in re.finditer(pattern, paragraph.text.lower()):
-                        characters.add((number, *match.span()))
-    found = {window.span(*position) for position in characters}
-    spans = sorted(span for span in found if span is not None)
+    spans = set()
+    has_positions = any(answer.start is not None for answer in record.answers)
+    for answer in record.answers if record.type not in ("yes", "no") else ():
+        if answer.paragraph is not None and answer.start is not None:
+            start = record.starts[answer.paragraph] + answer.start
+            spans.add(window.find(start, start + len(answer.text)))
+        words = re.findall(r"\w+", answer.text)
+        while words and words[0].lower() in ("a", "an", "the"):
+            words = words[1:]
+        if words and not has_positions:
+            pattern = r"\b" + r"\W+".join(words) + r"\b"
+            for match in re.finditer(pattern, record.context, re.IGNORECASE):
+                spans.add(window.find(*match.span()))
+    known = sorted(span for span in spans if span is not None)
     kind, long = record.type, None
     if record.long_answer is not None:
-        long = window.whole(record, record.long_answer)
+        long = window.find(*record.bounds(record.long_answer))
         if long is None:
             kind = "null"
-    types = TYPES.get(section.form, ())
+    candidate = NONE
+    if section.form == "wikihop":
+        name = record.candidates.index(record.answers[0].text), 0
+        if name in window.anchors:
+            candidate = window.anchors.index(name)
     facts = {(fact.paragraph, fact.sentence) for fact in record.facts}
-    known = [int(name in facts) for name in window.names]
     return {
-        "spans": [token for span in spans for token in span] or [0, 0],
-        "long": long or (0, 0),
-        "type": types.index(kind) if kind in types else NONE,
-        "candidate": candidate,
-        "facts": known,
-        "is_answer": bool(spans or long or (not characters and any(known))),
+        "spans": [token for span in known for token in span] or [0, 0],
+        "long_spans": long or (0, 0),
+        "types": [NONE if kind is None else TYPES.index(kind)],
+        "candidates": [candidate],
+        "facts": [int(name in facts) for name in window.anchors] or [NONE],
     }
 
 
 def prepare(section: AnswersTaskConfig, directory: Path) -> None:
     """Write the records of the three splits."""
-
     write_splits(
         section.data,
         directory,
         QuestionRecord,
         lambda row: public_record(section.form, row),
         generate_questions,
-        (lambda path: read_public(section.form, path)) if section.public else None,
+        section.public,
     )
 
 
-def read_complete(section: AnswersTaskConfig, path: Path) -> list[QuestionRecord]:
-    """Return the records of a file; `DataError` if one has no answer."""
-
-    def missing(record: QuestionRecord) -> str | None:
-        if not (
-            record.answers
-            or section.form == "natural_questions"
-            or record.type in ("yes", "no")
-        ):
-            return "answer"
-        if section.form == "wikihop" and len(record.candidates) < 2:
-            return "two candidates to choose from"
-        return None
-
-    return read_labeled(path, QuestionRecord, missing)
-
-
-def train(
-    section: AnswersTaskConfig, paths: TextPaths, output: Path, **options: Any
-) -> None:
+def train(section: AnswersTaskConfig, paths: TextPaths, **options: Any) -> None:
     """Train on a window of each record per epoch and write a model directory; `options` are those of `fit`.
 
     With probability 0.5, the window is one with part of the answer, if there is any.
     """
-    files = [paths.split("train"), paths.split("valid")]
-    train, valid = (read_complete(section, path) for path in files)
-    texts = (
-        text
-        for record in train
-        for text in (record.question, *(p.text for p in record.paragraphs))
-    )
+    train = read_labeled(paths.split("train"), QuestionRecord, section)
+    valid = read_labeled(paths.split("valid"), QuestionRecord, section)
+    texts = [record.question for record in train]
+    texts += [paragraph.text for record in train for paragraph in record.paragraphs]
     start = make_start(section, texts)
-    check_positions({"length": section.length}, start.config.max_length)
     tokenizer = fast_tokenizer(start.tokenizer)
+    pad_id = tokenizer.pad_token_id
     extra = start.config.num_global_tokens
 
     def choose(examples: Sequence[Any]) -> dict[str, Any]:
-        chosen, labels = [], []
+        inputs, labels = [], []
         for record, seed in examples:
             rng = np.random.default_rng(seed)
             windows = make_windows(record, tokenizer, section, extra)
-            pairs = [(w, window_labels(w, record, section)) for w in windows]
-            answered = [pair for pair in pairs if pair[1]["is_answer"]]
+            pairs = [(w.inputs, window_labels(w, record, section)) for w in windows]
+            answered = []
+            for pair in pairs:
+                if any(pair[1]["spans"]) or any(pair[1]["long_spans"]):
+                    answered.append(pair)
             if answered and rng.random() < 0.5:
                 pairs = answered
             window, label = pairs[int(rng.integers(len(pairs)))]
-            chosen.append(window)
+            inputs.append(window)
             labels.append(label)
-        return collate(chosen, tokenizer.pad_token_id, labels)
+        return {**collate(inputs, pad_id), "labels": collate(labels, pad_id)}
 
     network = AnswerNetwork(start.config, section.form)
     start.initialize(network)
-    fit(
-        network,
-        section,
-        start,
-        LongAnswersSettings(form=section.form),
-        files,
-        Seeded(train, section.seed),
-        Seeded(valid, section.seed),
-        choose,
-        output,
-        **options,
-    )
+    settings = LongAnswersSettings(form=section.form)
+    fit(network, section, paths, start, settings, train, valid, choose, **options)
 
 
 def predict(
@@ -506,15 +403,17 @@ def predict(
     tokenizer = fast_tokenizer(model.tokenizer)
     network: Any = model.network.to(device)
     for record in read_records(path, QuestionRecord):
-        extra = model.config.num_global_tokens
-        windows = make_windows(record, tokenizer, section, extra)
+        windows = make_windows(
+            record, tokenizer, section, model.config.num_global_tokens
+        )
         scores = []
         for first in range(0, len(windows), batch_size):
-            batch = collate(windows[first : first + batch_size], tokenizer.pad_token_id)
+            rows = [w.inputs for w in windows[first : first + batch_size]]
+            batch = collate(rows, tokenizer.pad_token_id)
             with torch.inference_mode():
                 output = network(**{key: x.to(device) for key, x in batch.items()})
             arrays = {key: x.double().cpu().numpy() for key, x in output.items()}
-            for row in range(len(batch["input_ids"])):
+            for row in range(len(rows)):
                 scores.append({key: x[row] for key, x in arrays.items()})
         yield decode(record, windows, scores, section)
 
@@ -532,46 +431,45 @@ def decode(
     set, the best short answer in it.
     """
     prediction: dict[str, Any] = {"id": record.id, "answer": ""}
-    best = -np.inf
     if section.form == "natural_questions":
         prediction |= {"type": "null", "long_answer": None, "long_score": None}
-        values: dict[str, Any] = {}
-        for window, output in zip(windows, scores, strict=True):
-            spans = output["spans"]
-            for number in np.unique(window.paragraph).tolist():
-                long = window.whole(record, number)
-                if long is None:
-                    continue
-                score = spans[long[0], 2] + spans[long[1], 3] - spans[0, 2:].sum()
-                if score > best:
-                    best = score
-                    values = best_answer(record, window, spans, long, section)
-                    kind = TYPES[section.form][int(output["types"].argmax())]
-                    values |= {
-                        "type": kind,
-                        "long_answer": number,
-                        "long_score": float(score),
-                    }
-        return prediction | values
+    best = -np.inf
     anchors: dict[Span, list[float]] = defaultdict(list)
     for window, output in zip(windows, scores, strict=True):
-        for number, name in enumerate(window.names):
-            anchors[name].append(float(output["anchors"][number]))
-    if section.form == "wikihop":
-        if anchors:
-            candidate, _ = max(anchors, key=lambda name: sum(anchors[name]))
-            prediction["answer"] = record.candidates[candidate]
-        return prediction
-    for window, output in zip(windows, scores, strict=True):
-        context = window.header, len(window.ids) - 2
-        answer = best_answer(record, window, output["spans"], context, section)
-        if answer and answer["score"] > best:
-            best = answer["score"]
-            prediction |= answer
+        spans = output["spans"]
+        for name, value in zip(window.anchors, output["anchors"], strict=False):
+            anchors[name].append(float(value))
+        if section.form == "natural_questions":
+            for number in {*window.paragraph.tolist()} - {NONE}:
+                long = window.find(*record.bounds(number))
+                if long is None:
+                    continue
+                score = float(
+                    spans[long[0], 2] + spans[long[1], 3] - spans[0, 2:].sum()
+                )
+                if score > best:
+                    best = score
+                    prediction = {
+                        "id": record.id,
+                        "answer": "",
+                        "type": TYPES[int(output["types"].argmax())],
+                        "long_answer": number,
+                        "long_score": score,
+                        **best_answer(record, window, spans, long, section),
+                    }
+        elif section.form != "wikihop":
+            inside = 0, len(spans) - 1
+            answer = best_answer(record, window, spans, inside, section)
+            if answer and answer["score"] > best:
+                best = answer["score"]
+                prediction |= answer
+    if section.form == "wikihop" and anchors:
+        candidate, _ = max(anchors, key=lambda name: sum(anchors[name]))
+        prediction["answer"] = record.candidates[candidate]
     if section.form == "hotpotqa":
         total = np.sum([output["types"] for output in scores], axis=0)
-        kind = TYPES[section.form][int(total.argmax())]
-        if kind != "span":
+        kind = TYPES[int(total.argmax())]
+        if kind in ("yes", "no"):
             prediction = {"id": record.id, "answer": kind}
         prediction["type"] = kind
         facts = [list(name) for name, values in anchors.items() if max(values) > 0]
@@ -591,39 +489,33 @@ def best_answer(
     An answer is within one paragraph and has at most `section.answer_words` words; of equal scores, the first
     is best. Empty: there are only titles.
     """
-    tokens = np.arange(inside[0], inside[1] + 1) - window.header
-    paragraph, word = window.paragraph[tokens], window.word[tokens]
-    is_text = window.sentence[tokens] != TITLE
-    starts = np.where(is_text, spans[tokens + window.header, 0], -np.inf)
-    ends = spans[tokens + window.header, 1]
-    answer: dict[str, Any] = {}
-    best = -np.inf
-    for first in np.argsort(-starts, kind="stable")[:BEGINNINGS].tolist():
-        if not is_text[first]:
-            continue
-        fits = (paragraph[first:] == paragraph[first]) & (
-            word[first:] - word[first] < section.answer_words
-        )
-        length = len(fits) if fits.all() else int(fits.argmin())
-        last = first + int(ends[first : first + length].argmax())
-        score = float(starts[first] + ends[last])
-        if score > best:
-            best = score
-            number = int(paragraph[first])
-            begin, end = window.start[tokens[first]], window.end[tokens[last]]
-            answer = {
-                "answer": record.paragraphs[number].text[begin:end],
-                "paragraph": number,
-                "start": int(begin),
-                "score": score - float(spans[0, :2].sum()),
-            }
-    return answer
+    tokens = np.arange(len(window.paragraph))
+    allowed = (window.paragraph != NONE) & (tokens >= inside[0]) & (tokens <= inside[1])
+    starts, ends = np.where(allowed[:, None], spans[: len(tokens), :2], -np.inf).T
+    likely = np.argsort(-starts, kind="stable")[:BEGINNINGS, None]
+    fits = (
+        (tokens >= likely)
+        & (window.paragraph == window.paragraph[likely])
+        & (window.word - window.word[likely] < section.answer_words)
+    )
+    scores = np.where(fits, starts[likely] + ends, -np.inf)
+    row, last = np.unravel_index(scores.argmax(), scores.shape)
+    if scores[row, last] == -np.inf:
+        return {}
+    first = likely[row, 0]
+    number = int(window.paragraph[first])
+    return {
+        "answer": record.context[window.start[first] : window.end[last]],
+        "paragraph": number,
+        "start": int(window.start[first]) - record.starts[number],
+        "score": float(scores[row, last] - spans[0, :2].sum()),
+    }
 
 
 def evaluate(
-    section: AnswersTaskConfig, paths: TextPaths, path: Path, predictions: Path
+    section: AnswersTaskConfig, path: Path, predictions: Path
 ) -> dict[str, Any]:
     """Return the official metrics of the data set of the section's `form`."""
-    records = read_complete(section, path)
+    records = read_labeled(path, QuestionRecord, section)
     lines = read_predictions(predictions, "answer", records)
     return official_metrics(section.form, list(zip(records, lines, strict=True)))

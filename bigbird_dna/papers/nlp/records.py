@@ -4,18 +4,19 @@ The content of records is declared here. Errors name file and line. Files may be
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from bigbird_dna.disk.atomic import atomic_path
-from bigbird_dna.disk.compression import open_bytes
-from bigbird_dna.errors import DataError, error_text, first_fault, meant, shortened
+from bigbird_dna.disk.compression import read_lines
+from bigbird_dna.errors import DataError, first_fault, shortened
 
 R = TypeVar("R", bound="Record")
-AnswerType = Literal["null", "yes", "no", "short", "long", "span"]
+AnswerType = Literal["null", "yes", "no", "short", "long"]
 
 
 class Strict(BaseModel):
@@ -34,6 +35,16 @@ class Record(Strict):
 
     id: str = ""
 
+    def missing_label(self, section: Any) -> str | None:
+        """Return the name of a label that a task's training needs and the record lacks, or None."""
+        return None
+
+
+class Prediction(Record):
+    """A line of a file of predictions, with keys of its task."""
+
+    model_config = ConfigDict(extra="allow")
+
 
 class TextRecord(Record):
     """A document for pretraining."""
@@ -49,12 +60,19 @@ class ClassificationRecord(Record):
     label: str | None = None
     score: float | None = None
 
+    def missing_label(self, section: Any) -> str | None:
+        key = "score" if section.regression else "label"
+        return key if getattr(self, key) is None else None
+
 
 class SummaryRecord(Record):
     """A document and its summary; records for prediction may have no summary."""
 
     document: str = Field(min_length=1)
     summary: str | None = None
+
+    def missing_label(self, section: Any) -> str | None:
+        return None if (self.summary or "").strip() else "summary"
 
 
 class Paragraph(Strict):
@@ -98,7 +116,7 @@ class Annotation(Strict):
 class QuestionRecord(Record):
     """A question with its context, and the known answer.
 
-    HotpotQA has `answers`, `facts` and a `type` of yes, no or span; facts missing in the context are counted,
+    HotpotQA has `answers`, `facts` and a `type` of yes, no or short; facts missing in the context are counted,
     because they count as not found. Natural Questions have `answers` (short), `long_answer` and a `type`.
     TriviaQA has `answers` without positions, as aliases. WikiHop has `candidates`, which include the first of
     `answers`. Records for prediction may have none of these.
@@ -114,108 +132,110 @@ class QuestionRecord(Record):
     type: AnswerType | None = None
     annotations: tuple[Annotation, ...] = ()
 
+    @cached_property
+    def context(self) -> str:
+        """All paragraphs, each after its title."""
+        return "".join(f" {part.title} {part.text}" for part in self.paragraphs)
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Positions of the paragraphs' texts in `context`."""
+        starts, end = [], 0
+        for paragraph in self.paragraphs:
+            starts.append(end + len(paragraph.title) + 2)
+            end = starts[-1] + len(paragraph.text)
+        return starts
+
+    def bounds(self, paragraph: int) -> tuple[int, int]:
+        """Return first and end character of a paragraph in `context`, without white space around it."""
+        text = self.paragraphs[paragraph].text
+        end = self.starts[paragraph] + len(text.rstrip())
+        return end - len(text.strip()), end
+
+    def missing_label(self, section: Any) -> str | None:
+        has_answer = self.answers or self.type in ("yes", "no")
+        if not has_answer and section.form != "natural_questions":
+            return "answer"
+        if section.form == "wikihop" and self.answers[0].text not in self.candidates:
+            return "the answer among the candidates"
+        return None
+
     @model_validator(mode="after")
     def _check_positions(self) -> "QuestionRecord":
         count = len(self.paragraphs)
         for answer in self.answers:
             if answer.paragraph is None or answer.start is None:
                 continue
-            if answer.paragraph >= count:
-                raise ValueError(
-                    f"answer in paragraph {answer.paragraph}, which does not exist"
-                )
-            text = self.paragraphs[answer.paragraph].text
+            text = ""
+            if answer.paragraph < count:
+                text = self.paragraphs[answer.paragraph].text
             if not text.startswith(answer.text, answer.start):
                 raise ValueError(
                     f"the answer {shortened(repr(answer.text))} is not at position {answer.start} of "
                     f"paragraph {answer.paragraph}"
                 )
         for fact in self.facts:
-            if fact.paragraph >= count or fact.sentence >= len(
-                self.paragraphs[fact.paragraph].sentences
-            ):
+            sentences: tuple[str, ...] = ()
+            if fact.paragraph < count:
+                sentences = self.paragraphs[fact.paragraph].sentences
+            if fact.sentence >= len(sentences):
                 raise ValueError(
                     f"paragraph {fact.paragraph} has no sentence {fact.sentence}"
                 )
         if self.long_answer is not None and self.long_answer >= count:
-            raise ValueError(
-                f"long answer in paragraph {self.long_answer}, which does not exist"
-            )
+            raise ValueError(f"paragraph {self.long_answer} does not exist")
         return self
 
 
 def read_records(path: Path, kind: type[R]) -> Iterator[R]:
-    """Yield the records of a file, without empty lines; errors as in `check_records`."""
-    return check_records(read_objects(path), kind, path)
+    """Yield the records of a file, without empty lines; errors as in `parse_records`."""
+    return parse_records(read_lines(path), kind, path)
 
 
-def check_records(
-    rows: Iterable[tuple[int, dict[str, Any]]],
-    kind: type[R],
-    source: Path | str,
-    unit: str = "line",
+def parse_records(
+    lines: Iterable[tuple[int, str]], kind: type[R], source: Path | str
 ) -> Iterator[R]:
-    """Yield numbered objects as records.
+    """Yield numbered lines of JSON as records, without empty ones.
 
-    `DataError` names source, line (or `unit`), its number and the invalid key, or says that there are none.
+    `DataError` names source, line and invalid key, or says that there are no records.
     """
-    number = None
-    for number, values in rows:
+    is_empty = True
+    for number, line in lines:
+        if not line.strip():
+            continue
         try:
-            # Via JSON, so that lists become tuples and numbers are treated as in a file.
-            record = kind.model_validate_json(json.dumps(values))
+            record = kind.model_validate_json(line)
         except ValidationError as error:
-            key, fault, reason, _ = first_fault(error)
-            if fault == "extra_forbidden":
-                similar = meant(key, kind.model_fields)
-                reason = f"unknown key {shortened(repr(key))}{similar}"
-            elif key:
-                reason = f"{key}: {reason}"
-            raise DataError(f"{source}: {unit} {number}: {reason}") from None
+            key, _, reason, _ = first_fault(error)
+            raise DataError(
+                f"{source}: line {number}: {key and f'{key}: '}{reason}"
+            ) from None
+        is_empty = False
         yield record if record.id else record.model_copy(update={"id": str(number)})
-    if number is None:
+    if is_empty:
         raise DataError(f"{source}: contains no record")
 
 
-def read_labeled(
-    path: Path, kind: type[R], missing: Callable[[R], str | None]
-) -> list[R]:
-    """Return the records of a file; `DataError` for a duplicate, or one of which `missing` names a part."""
+def read_labeled(path: Path, kind: type[R], section: Any) -> list[R]:
+    """Return the records of a file; `DataError` for a duplicate, or one without the labels of the task."""
     records: dict[str, R] = {}
     for record in read_records(path, kind):
-        part = missing(record)
-        if part is not None:
-            raise DataError(f"{path}: record {record.id!r}: {part} is missing")
+        missing = record.missing_label(section)
+        if missing:
+            raise DataError(f"{path}: record {record.id!r}: {missing} is missing")
         if record.id in records:
             raise DataError(f"{path}: record {record.id!r} is duplicated")
         records[record.id] = record
     return [*records.values()]
 
 
-def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the JSON objects of a file with their line numbers, from 1; `DataError` names file and line."""
-    with open_bytes(path) as stream:
-        for number, line in enumerate(stream, 1):
-            if not line.strip():
-                continue
-            try:
-                values = json.loads(line)
-            except ValueError as error:  # not UTF-8, or not JSON
-                raise DataError(
-                    f"{path}: line {number}: not JSON: {error_text(error)}"
-                ) from None
-            if not isinstance(values, dict):
-                raise DataError(f"{path}: line {number}: not a JSON object")
-            yield number, values
-
-
 def write_objects(path: Path, values: Iterable[dict[str, Any]]) -> int:
     """Write JSON lines atomically; return their number."""
+    count = 0
     with (
         atomic_path(path) as temporary,
         temporary.open("w", encoding="utf-8") as stream,
     ):
-        count = 0
         for value in values:
             stream.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
             count += 1
@@ -225,24 +245,14 @@ def write_objects(path: Path, values: Iterable[dict[str, Any]]) -> int:
 def read_predictions(
     path: Path, key: str, records: Sequence[Record]
 ) -> list[dict[str, Any]]:
-    """Read the predictions of a file, objects with `id` and `key`, in the order of `records`.
+    """Return the predictions of a file, objects with `id` and `key`, in the order of `records`.
 
-    `DataError` unless each record has exactly one prediction.
+    `DataError` if a record has no prediction.
     """
     predictions: dict[str, dict[str, Any]] = {}
-    for number, values in read_objects(path):
-        for name in ("id", key):
-            if name not in values:
-                raise DataError(f"{path}: line {number}: key {name!r} is missing")
-        if values["id"] in predictions:
-            raise DataError(f"{path}: record {values['id']!r} is predicted twice")
-        predictions[values["id"]] = values
+    for line in parse_records(read_lines(path), Prediction, path):
+        predictions[line.id] = line.model_extra or {}
     for record in records:
-        if record.id not in predictions:
-            raise DataError(f"{path}: no prediction for record {record.id!r}")
-    if len(predictions) > len(records):
-        name = min(predictions.keys() - {record.id for record in records})
-        raise DataError(
-            f"{path}: predicts record {name!r}, which is not in the records"
-        )
+        if key not in predictions.get(record.id, {}):
+            raise DataError(f"{path}: record {record.id!r}: no prediction of {key!r}")
     return [predictions[record.id] for record in records]

@@ -4,14 +4,13 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.data import Dataset
 from transformers import Trainer, TrainerCallback, TrainingArguments
-from transformers.trainer_callback import PrinterCallback, ProgressCallback
+from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import get_last_checkpoint
 
 from bigbird_dna.console import log
@@ -21,7 +20,7 @@ from bigbird_dna.errors import ConfigError, Stopped, error_text
 from bigbird_dna.model.directory import make_model, write_model
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.settings import Settings
-from bigbird_dna.papers.nlp.config import AnyTask
+from bigbird_dna.papers.nlp.config import AnyTask, TextPaths
 from bigbird_dna.papers.nlp.start import Start
 
 IDENTITY = "task.json"  # in the directory of checkpoints: what they are of
@@ -47,45 +46,33 @@ class Progress(TrainerCallback):  # type: ignore[misc]
     def __init__(self, end: float, train: Any) -> None:
         self.end = end - SECONDS_TO_STOP
         self.train = train
-        self.is_stopping = False
 
     def request_stop(self, *_: object) -> None:
-        self.is_stopping = True
+        self.end = 0.0
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if isinstance(self.train, Seeded):
-            self.train.epoch = int(state.epoch or 0)
+        self.train.epoch = int(state.epoch or 0)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self.is_stopping or time.time() > self.end:
+        if time.time() > self.end:
             control.should_save = control.should_training_stop = True
 
-    def on_log(
-        self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any
-    ) -> None:
+    def on_log(self, args: Any, state: Any, control: Any, **options: Any) -> None:
         if state.is_world_process_zero:
-            values = [
-                f"{name} {logs[name]:.4g}"
-                for name in ("loss", "eval_loss", "learning_rate")
-                if name in logs
-            ]
-            log(f"step {state.global_step}/{state.max_steps}  {'  '.join(values)}")
+            log(f"step {state.global_step}/{state.max_steps}: {options['logs']}")
 
 
 def fit(
     network: nn.Module,
     section: AnyTask,
+    paths: TextPaths,
     start: Start,
     settings: Settings | None,
-    files: Sequence[Path],
     train: Any,
     valid: Any,
     collate: Callable[[Sequence[Any]], dict[str, Any]],
-    output: Path,
-    checkpoints: Path,
     device: str = "auto",
     end: float = float("inf"),
-    callbacks: Sequence[Any] = (),
 ) -> None:
     """Train a network whose `forward` returns `loss` and `logits`, write its directory, and remove checkpoints.
 
@@ -93,10 +80,8 @@ def fit(
     ----------
     settings
         The task of the model directory; None: the network is written as a checkpoint of transformers.
-    files
-        What `train` and `valid` were read from.
-    checkpoints
-        Directory of checkpoints, from which training resumes.
+    train, valid
+        Examples; `collate` gets a list of pairs of an example and its seed.
     end
         Time, in seconds since 1970, before which training must stop.
 
@@ -116,36 +101,39 @@ def fit(
     try:
         args = TrainingArguments(
             **defaults | section.training | {"seed": section.seed},
-            output_dir=str(checkpoints),
+            output_dir=str(paths.checkpoints),
             use_cpu=is_cpu,
             report_to="none",
+            disable_tqdm=True,
             remove_unused_columns=False,
             prediction_loss_only=True,
         )
     except (TypeError, ValueError) as error:
         raise ConfigError(f"training: {error_text(error)}") from None
-    progress = Progress(end, train)
+    examples = Seeded(train, section.seed)
+    progress = Progress(end, examples)
     trainer = Trainer(
         network,
         args,
         data_collator=collate,
-        train_dataset=train,
-        eval_dataset=valid,
-        callbacks=[progress, *callbacks],
+        train_dataset=examples,
+        eval_dataset=Seeded(valid, section.seed),
+        callbacks=[progress],
     )
     trainer.remove_callback(PrinterCallback)
-    trainer.remove_callback(ProgressCallback)
+    files = [paths.split("train"), paths.split("valid")]
     identity = {
         "configuration": section.model_dump(mode="json", exclude_unset=True),
         "data": {path.stem: checksum(path) for path in files},
         "start": start.sha256,
     }
-    path = checkpoints / IDENTITY
-    last = get_last_checkpoint(str(checkpoints)) if checkpoints.is_dir() else None
+    path = paths.checkpoints / IDENTITY
+    last = get_last_checkpoint(str(paths.checkpoints)) if path.exists() else None
     if last is not None:
         if read_json(path) != identity:
             raise ConfigError(
-                f"{checkpoints}: checkpoints of other records or another configuration; delete them to train anew"
+                f"{paths.checkpoints}: checkpoints of other records or another configuration; delete them to "
+                "train anew"
             )
         log(f"{last}: resumed")
     elif trainer.is_world_process_zero():
@@ -163,7 +151,7 @@ def fit(
     metrics = trainer.evaluate()
     if not trainer.is_world_process_zero():
         return
-    with atomic_directory(output) as directory:
+    with atomic_directory(paths.model) as directory:
         if settings is None:
             trainer.model.save_pretrained(directory)
             start.tokenizer.save_pretrained(directory)
@@ -172,6 +160,4 @@ def fit(
         else:
             model = make_model(network.cpu(), start.tokenizer, start.config, settings)
             write_model(directory, model, identity, metrics, {})
-    for path in checkpoints.glob("checkpoint-*"):
-        shutil.rmtree(path)
-    (checkpoints / IDENTITY).unlink()
+    shutil.rmtree(paths.checkpoints)
