@@ -194,12 +194,6 @@ def copied(x: Tensor, device: torch.device) -> Tensor:
     return x.to(device, non_blocking=device.type != "cpu")
 
 
-def empty_output(q: Tensor) -> Tensor:
-    """Empty (B, H, L, K) in the memory order (B, L, H, K), in which heads are joined without a copy."""
-    batch, heads, tokens, width = q.shape
-    return q.new_empty(batch, tokens, heads, width).transpose(1, 2)
-
-
 def checked_call(
     q: Tensor,
     k: Tensor,

@@ -147,12 +147,6 @@ inline Vector widen(const Brain* x) {
     typedef uint16_t Halves __attribute__((vector_size(VECTOR_BYTES / 2), aligned(2), may_alias));
     return (Vector)(__builtin_convertvector(*reinterpret_cast<const Halves*>(x), Integers) << 16);
 }
-#ifdef __FLT16_MAX__
-inline Vector widen(const _Float16* x) {
-    typedef _Float16 Halves __attribute__((vector_size(VECTOR_BYTES / 2), aligned(2), may_alias));
-    return __builtin_convertvector(*reinterpret_cast<const Halves*>(x), Vector);
-}
-#endif
 
 // The reverse conversion; `narrow_to` returns the same bits as `narrow`.
 inline void narrow_to(float* x, Vector value) { store(x, value); }
@@ -312,7 +306,7 @@ struct Problem {
     int64_t batch, heads, tokens, width;
     int64_t block_size, blocks, seen;  // W, Q, S
     int64_t causal;
-    int64_t type;     // 0 float32, 1 bfloat16, 2 float16
+    int64_t type;     // 0 float32, 1 bfloat16
     int64_t threads;
     double scale;       // scale of the scores
     double first_bias;  // log2 of how often rows that are not full count key block 0
@@ -404,18 +398,12 @@ long lse_position(const Problem& p, long batch, long head, long token) {
 void take(const Problem& p, const Array& x, long batch, long head, long token, float* to) {
     const long at = position(p, x, batch, head, token);
     if (p.type == 1) return take_as(static_cast<const Brain*>(x.data) + at, to, p.width);
-#ifdef __FLT16_MAX__
-    if (p.type == 2) return take_as(static_cast<const _Float16*>(x.data) + at, to, p.width);
-#endif
     take_as(static_cast<const float*>(x.data) + at, to, p.width);
 }
 
 void put(const Problem& p, const float* from, float scale, Array& x, long batch, long head, long token) {
     const long at = position(p, x, batch, head, token);
     if (p.type == 1) return put_as(from, static_cast<Brain*>(x.data) + at, p.width, scale);
-#ifdef __FLT16_MAX__
-    if (p.type == 2) return put_as(from, static_cast<_Float16*>(x.data) + at, p.width, scale);
-#endif
     put_as(from, static_cast<float*>(x.data) + at, p.width, scale);
 }
 
@@ -1154,14 +1142,6 @@ void layer(Problem* p, const Weights* w, int64_t count, const float* cos, const 
            float* room) {
     for (int64_t n = 0; n < count; ++n, x += p->tokens * w->hidden)
         run_layer(*p, *w, cos ? cos + n * step : cos, sin ? sin + n * step : sin, x, room);
-}
-
-int has_float16() {
-#ifdef __FLT16_MAX__
-    return 1;
-#else
-    return 0;
-#endif
 }
 
 void forward(Problem* p) { forward_all(*p); }

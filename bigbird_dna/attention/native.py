@@ -2,7 +2,7 @@
 
 The library of `kernel.cpp` comes with a wheel, or is compiled on first use (half a minute) and cached
 (`disk.native_library`). A new library is compared with dense attention in values and gradients. Inputs are
-float32, bfloat16 or float16; arithmetic is float32.
+float32 or bfloat16; arithmetic is float32.
 Results do not depend on the number of threads. Without a compiler, other routes compute the same result.
 
 Environment variables: BIGBIRD_DNA_NATIVE=0 disables the route, BIGBIRD_DNA_CACHE is the cache directory, and
@@ -40,13 +40,6 @@ def native_attention(call: Call) -> Tensor:
     return _Attention.apply(q, k, v, pattern, lengths, layer)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def _kernel() -> Kernel:
-    kernel, reason = load_kernel()
-    if kernel is None:
-        raise RuntimeError(f"the native route is unavailable: {reason}")
-    return kernel
-
-
 def one_block(call: Call) -> Pattern:
     """A pattern by which the kernel computes full attention, in half the time of torch's: all tokens are one
     block."""
@@ -64,11 +57,7 @@ def unavailable(call: Call) -> str | None:
     if limit is not None:
         return limit
     kernel, reason = load_kernel()
-    if kernel is None:
-        return reason
-    if call.q.dtype == torch.float16 and not kernel.has_float16:
-        return "the compiler does not support 16-bit floats"
-    return None
+    return reason if kernel is None else None
 
 
 def gelu_tanh_(x: Tensor) -> Tensor:
@@ -157,9 +146,12 @@ class _Attention(torch.autograd.Function):
         lengths: tuple[int, ...],
         layer: int,
     ) -> Tensor:
-        out, lse = _kernel().forward(Call(q, k, v, pattern, lengths, layer))
+        kernel, reason = load_kernel()
+        if kernel is None:
+            raise RuntimeError(f"the native route is unavailable: {reason}")
+        out, lse = kernel.forward(Call(q, k, v, pattern, lengths, layer))
         ctx.save_for_backward(q, k, v, out, lse)
-        ctx.rest = pattern, lengths, layer
+        ctx.kernel, ctx.rest = kernel, (pattern, lengths, layer)
         return out
 
     @staticmethod
@@ -167,4 +159,4 @@ class _Attention(torch.autograd.Function):
         check_first_derivative()
         q, k, v, out, lse = ctx.saved_tensors
         call = Call(q, k, v, *ctx.rest)
-        return *_kernel().backward(call, upper, out, lse), None, None, None
+        return *ctx.kernel.backward(call, upper, out, lse), None, None, None

@@ -14,20 +14,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import pad
 
-from bigbird_dna.attention.call import Call, empty_output
+from bigbird_dna.attention.call import Call
 from bigbird_dna.attention.pattern import Pattern
 
 # Axes: B batch, H heads, L tokens, K head width, Q blocks of a sequence, S key blocks that a query block
 # attends to, D hidden width, I intermediate width.
 
-TYPES = {
-    torch.float32: 0,
-    torch.bfloat16: 1,
-    torch.float16: 2,
-}  # the kernel's type numbers
+TYPES = {torch.float32: 0, torch.bfloat16: 1}  # the kernel's type numbers
 
 Rotation = tuple[Tensor, Tensor]
 """Cosines and sines of every position's angles: (L, K / 2), or (B, 1, L, K / 2) for each row."""
@@ -81,7 +77,6 @@ class _Weights(ctypes.Structure):
 
 _CALL, _WEIGHTS = ctypes.POINTER(KernelCall), ctypes.POINTER(_Weights)
 SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
-    "has_float16": (ctypes.c_int, []),
     "panel_columns": (INT, []),
     "scratch_size": (INT, [_CALL, ctypes.c_int]),
     "layer_room": (INT, [_CALL, _WEIGHTS]),
@@ -106,7 +101,7 @@ class Kernel:
     """A loaded kernel library.
 
     Tensors are (B, H, L, K), on the CPU and of one type of `TYPES`. lse (B, H, L) float32 is the binary
-    logarithm of the sum in each query's softmax. Results have the memory layout of `empty_output`.
+    logarithm of the sum in each query's softmax. Results have the memory order (B, L, H, K).
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -114,15 +109,13 @@ class Kernel:
         for name, (result, arguments) in SIGNATURES.items():
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
-        self.has_float16 = bool(self.library.has_float16())
         self.panel_columns = int(self.library.panel_columns())
 
     def forward(self, call: Call) -> tuple[Tensor, Tensor]:
         """Return (out, lse)."""
         out = _empty_result(call)
-        lse = call.q.new_zeros(
-            call.q.shape[:3], dtype=torch.float32
-        )  # also zero at padding
+        # Also zero at padding.
+        lse = call.q.new_zeros(call.q.shape[:3], dtype=torch.float32)
         self._solve(call, lse, out=out)
         return out, lse
 
@@ -130,39 +123,41 @@ class Kernel:
         self, call: Call, upper: Tensor, out: Tensor, lse: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients with respect to q, k and v; `upper` is the gradient with respect to `out`."""
-        q, k, v = _empty_result(call), _empty_result(call), _empty_result(call)
+        q, k, v = (_empty_result(call) for _ in range(3))
         self._solve(call, lse, out=out, upper=upper, grad_q=q, grad_k=k, grad_v=v)
         return q, k, v
 
     def _solve(self, call: Call, lse: Tensor, **tensors: Tensor) -> None:
         pattern, lengths = call.pattern, call.lengths
-        shape = tuple(call.q.shape)
+        _, heads, tokens, width = call.q.shape
         tensors |= {"q": call.q, "k": call.k, "v": call.v}
         for name, x in tensors.items():
-            if x.stride(3) != 1 and x.shape[3] > 1:
+            if x.stride(3) != 1 and width > 1:
                 tensors[name] = x.contiguous()
         arrays = {
             name: _Array(address(x), *x.stride()[:3]) for name, x in tensors.items()
         }
         backward = "upper" in tensors
+
+        # Rows with as many blocks are computed together, and all rows with full attention, each as one block.
         by_blocks: dict[int, list[int]] = {}
         for row, length in enumerate(lengths):
-            blocks = pattern.graph_blocks(length, shape[2])
+            blocks = pattern.graph_blocks(length, tokens)
             if not (pattern.huggingface or pattern.causal) and pattern.is_full(blocks):
-                blocks = 0  # rows with full attention are computed together, each as one block
+                blocks = 0
             by_blocks.setdefault(blocks, []).append(row)
         for blocks, rows in by_blocks.items():
-            places = np.array(rows, np.int64)
+            numbers = np.array(rows, np.int64)
             ends = np.array([lengths[row] for row in rows], np.int64)
             if blocks:
-                graph = make_graph(pattern, blocks, shape[1], call.layer)
+                graph = make_graph(pattern, blocks, heads, call.layer)
             else:
-                graph = one_block_graph(int(ends.max()), shape[1])
+                graph = make_graph(None, int(ends.max()), heads, 0)
             problem = graph_call(
                 graph,
-                (len(rows), *shape[1:]),
+                (len(rows), heads, tokens, width),
                 ends,
-                rows=places.ctypes.data,
+                rows=numbers.ctypes.data,
                 causal=pattern.causal,
                 type=TYPES[call.q.dtype],
                 threads=torch.get_num_threads(),
@@ -172,10 +167,8 @@ class Kernel:
             size = self.library.scratch_size(problem, backward)
             scratch = torch.empty(size, dtype=torch.float32, device="cpu")
             problem.scratch = address(scratch)
-            if backward:
-                self.library.backward(problem)
-            else:
-                self.library.forward(problem)
+            solve = self.library.backward if backward else self.library.forward
+            solve(problem)
 
     # Tensors below are on the CPU, float32 or bfloat16, and contiguous unless specified otherwise.
 
@@ -256,10 +249,15 @@ def _angles(turns: Rotation | None) -> tuple[int | None, int | None, int]:
 
 
 def _empty_result(call: Call) -> Tensor:
-    """Output tensor; zero-filled if there is padding, because the kernel writes true positions only."""
-    out = empty_output(call.q)
-    padded = any(length < call.q.shape[2] for length in call.lengths)
-    return out.zero_() if padded else out
+    """(B, H, L, K) in the memory order (B, L, H, K), in which heads are joined without a copy.
+
+    It is zero-filled if there is padding, because the kernel writes true positions only.
+    """
+    batch, heads, tokens, width = call.q.shape
+    out = call.q.new_empty(batch, tokens, heads, width)
+    if any(length < tokens for length in call.lengths):
+        out.zero_()
+    return out.transpose(1, 2)
 
 
 @lru_cache(maxsize=1)
@@ -287,20 +285,16 @@ class _Graph(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def make_graph(pattern: Pattern, blocks: int, heads: int, layer: int) -> _Graph:
-    """The graph of a pattern for sequences of `blocks` blocks."""
-    full = np.zeros(blocks, np.uint8)
-    full[pattern.full_rows(blocks)] = 1
-    key_blocks = np.ascontiguousarray(pattern.key_blocks(blocks, heads, layer))
+def make_graph(pattern: Pattern | None, count: int, heads: int, layer: int) -> _Graph:
+    """The graph of a pattern for `count` blocks; without one, full attention of `count` tokens as one block."""
+    if pattern is None:
+        no_keys = np.full((heads, 1, 1), -1, np.int32)
+        return _Graph(count, no_keys, np.ones(1, np.uint8))
+    full = np.zeros(count, np.uint8)
+    full[pattern.full_rows(count)] = 1
+    key_blocks = np.ascontiguousarray(pattern.key_blocks(count, heads, layer))
     first_bias = float(np.log2(pattern.first_block_count))
     return _Graph(pattern.block_size, key_blocks, full, first_bias)
-
-
-@lru_cache(maxsize=4096)
-def one_block_graph(tokens: int, heads: int) -> _Graph:
-    """The graph of full attention: the sequence is one block."""
-    key_blocks = np.full((heads, 1, 1), -1, np.int32)
-    return _Graph(tokens, key_blocks, np.ones(1, np.uint8))
 
 
 def graph_call(
@@ -339,53 +333,40 @@ def can_pack(hidden: int, heads: int) -> bool:
 
 
 class PackedLayer:
-    """A layer's weights, copied and packed for the kernel.
+    """An encoder layer's weights, copied and packed for the kernel.
 
-    `joined` contains queries, keys and values, (3D, D) and (3D,). `linears` are the layers after attention,
-    up to the intermediate width and down again. `norms` are those after attention and at the end. Without
-    `pattern`, every token attends to every other.
+    Without `pattern`, every token attends to every other.
     """
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        joined: tuple[Tensor, Tensor],
-        linears: tuple[nn.Linear, nn.Linear, nn.Linear],
-        norms: tuple[nn.LayerNorm, nn.LayerNorm],
-        heads: int,
-        pattern: Pattern | None,
-        index: int,
-    ) -> None:
+    def __init__(self, kernel: Kernel, layer: Any, pattern: Pattern | None) -> None:
         self.library = kernel.library
-        self.heads, self.pattern, self.index = heads, pattern, index
-        (output, up, down), (norm, last) = linears, norms
-        matrices = {
-            "joined": joined[0],
+        self.heads, self.pattern, self.index = layer.heads, pattern, layer.index
+        output, up, down = layer.attention_output, layer.intermediate, layer.output
+        norm, last = layer.attention_norm, layer.output_norm
+        tensors = {
+            "joined": layer.joined[0],  # of queries, keys and values, (3D, D)
+            "joined_bias": layer.joined[1],
             "output": output.weight,
-            "up": up.weight,
-            "down": down.weight,
-        }
-        vectors = {
-            "joined_bias": joined[1],
             "output_bias": output.bias,
             "gain": norm.weight,
             "shift": norm.bias,
+            "up": up.weight,
             "up_bias": up.bias,
+            "down": down.weight,
             "down_bias": down.bias,
             "last_gain": last.weight,
             "last_shift": last.bias,
         }
         columns = kernel.panel_columns
-        self.tensors: dict[str, Tensor] = {}
-        for name, matrix in matrices.items():  # (out, in) as panels (…, in, columns)
-            wide = pad(matrix.detach(), (0, 0, 0, -len(matrix) % columns))
-            panels = wide.view(-1, columns, matrix.shape[1]).transpose(1, 2)
-            self.tensors[name] = panels.contiguous()
-        for name, vector in vectors.items():
-            wide = pad(vector.detach(), (0, -len(vector) % columns))
-            self.tensors[name] = wide.contiguous()
         self.weights = _Weights(up.in_features, up.out_features, norm.eps)
-        for name, x in self.tensors.items():
+        self.tensors = []
+        for name, x in tensors.items():
+            missing = -len(x) % columns
+            x = pad(x.detach(), (*(0, 0) * (x.dim() - 1), 0, missing))
+            if x.dim() == 2:  # (out, in) as panels (…, in, columns)
+                x = x.view(-1, columns, x.shape[1]).transpose(1, 2)
+            x = x.contiguous()
+            self.tensors.append(x)
             setattr(self.weights, name, address(x))
 
 
@@ -419,7 +400,7 @@ class PackedLayers(NamedTuple):
         for layer in self.layers:
             heads, pattern, library = layer.heads, layer.pattern, layer.library
             if pattern is None or pattern.is_full(pattern.blocks(tokens)):
-                graph = one_block_graph(tokens, heads)
+                graph = make_graph(None, tokens, heads, 0)
             else:
                 blocks = pattern.blocks(tokens)
                 graph = make_graph(pattern, blocks, heads, layer.index)

@@ -316,16 +316,6 @@ def _packed(stack: Any, longest: int) -> PackedLayers | None:
             for part in layer.modules()
         ):
             return None
-        assert isinstance(layer, Layer) and layer.joined is not None
-        linears = (layer.attention_output, layer.intermediate, layer.output)
-        assert isinstance(
-            layer.attention_norm, nn.LayerNorm
-        )  # those before attention are not packed
-        norms = (layer.attention_norm, layer.output_norm)
         pattern = None if config.attention == "full" else layer.pattern
-        packed.append(
-            PackedLayer(
-                kernel, layer.joined, linears, norms, layer.heads, pattern, layer.index
-            )
-        )
+        packed.append(PackedLayer(kernel, layer, pattern))
     return PackedLayers(packed, longest)
