@@ -166,8 +166,10 @@ class Motif:
         # The largest of random numbers at the bases that may be chosen.
         candidates = self.allowed == match[:, None]
         bases = (rng.random(candidates.shape) * candidates).argmax(axis=1)
-        codes = bases.astype(np.uint8)
-        return COMPLEMENT[codes[::-1]] if reverse else codes
+        codes: Codes = bases.astype(np.uint8)
+        if reverse:
+            codes = COMPLEMENT[codes[::-1]]
+        return codes
 
 
 CORE = (
@@ -652,7 +654,7 @@ def simulate_contig(
         for number, (anchor, strand) in enumerate(tss, start=1)
     )
     for track in TRACKS:
-        rows = []
+        rows: list[str] = []
         for start, end in zip(*union(intervals[track], length), strict=True):
             label = f"{track}.{name}.{len(rows) + 1}"
             summit = (end - start) // 2

@@ -88,7 +88,7 @@ def computed(
         (Pattern(32), 4, 32, (1024, 1000, 611)),
         (Pattern(16, 2, 3, 2), 2, 16, (700, 650)),
         (replace(GENOMICS, causal=True), 4, 64, (1500, 1400)),
-        (Pattern(84, 2, 3, 0, num_global_tokens=252), 4, 64, (1800, 1700)),
+        (Pattern(64, 2, 3, 0, num_global_tokens=256), 4, 64, (1800, 1700)),
     ],
     ids=[
         "genomics",

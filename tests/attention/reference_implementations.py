@@ -104,7 +104,13 @@ def effective_matrix(attend: Callable[..., Tensor], q: Tensor, k: Tensor) -> Ten
 def longformer_matrix(module: Any, q: Tensor, k: Tensor, hidden: Tensor) -> Tensor:
     """The effective matrix (B, H, L, L); rows of global tokens refer to their separate values."""
     local = effective_matrix(partial(module, hidden=hidden), q, k)
-    first = module.global_weights(hidden.to(q.dtype), None)
+    query, key = (
+        projection(hidden.to(q.dtype)).unflatten(2, (q.shape[1], -1)).transpose(1, 2)
+        for projection in (module.query, module.key)
+    )
+    scores = query[:, :, : module.options.global_tokens] @ key.mT / q.shape[3] ** 0.5
+    seen = up_to(q.shape[2], module.shape.causal)[: scores.shape[2]] > 0
+    first = masked_softmax(scores, seen)
     return torch.cat([first, local[:, :, first.shape[2] :]], 2)
 
 
@@ -374,7 +380,7 @@ def combiner_matrix(
     plan: str, module: Any, of: Options, q: Tensor, k: Tensor, causal: bool
 ) -> Tensor:
     if plan == "mixture":
-        both = zip((FIRST, SECOND), module.parts, strict=True)
+        both = zip((FIRST, SECOND), module.plans, strict=True)
         return (
             sum(combiner_matrix(name, part, of, q, k, causal) for name, part in both)
             / 2
@@ -387,7 +393,7 @@ def combiner_matrix(
         ]
     else:
         heads = [parts(plan, q.shape[1], size, causal)] * len(q)
-    features = module.features and (module.features.query, module.features.key)
+    features = tuple(module.features) if module.learned else None
     columns = size if plan == "axial_rowmajor" else 0
     rows = zip(q, k, heads, strict=True)
     return torch.stack(

@@ -323,14 +323,14 @@ def main(case: Case) -> dict[str, Any]:
     call = Call(q, k, v, pattern, tuple(case.lengths), 1)
     for row, end in enumerate(case.lengths):
         upper[row, :, end:] = 0
-    lists = flex.make_tiles(call, pattern.block_size, case.gradients)
+    lists, weights = flex.make_lists(call, case.gradients)
     ends = torch.tensor(case.lengths, dtype=torch.int32)
     build = flex.kernel_build(pattern.block_size, case.width, dtype, 163 << 10)
     with simulated(case) as simulation:
         leaves = [
             simulation.on_gpu(x).requires_grad_(case.gradients) for x in (q, k, v)
         ]
-        given = (tree_map(simulation.on_gpu, lists), simulation.on_gpu(ends))
+        given = tree_map(simulation.on_gpu, (lists, weights, ends))
         out = flex.compiled_attention(False)(*leaves, *given, build, pattern.causal)
         results = [out]
         if case.gradients:

@@ -1,7 +1,5 @@
 """FlexAttention's lists against the pattern by token, what the route refuses, and its kernel on a CPU."""
 
-import inspect
-import itertools
 import logging
 import shutil
 from collections.abc import Callable
@@ -30,8 +28,10 @@ from tests.attention.reference_implementations import (
 )
 
 GENOMICS = Pattern()
-PROBLEMS = st.booleans().flatmap(
-    lambda one: problems(st.integers(1, 9), most=99, one_graph=one)
+PROBLEMS = (
+    st.booleans()
+    .flatmap(lambda one: problems(st.integers(1, 9), most=99, one_graph=one))
+    .filter(lambda problem: not problem[0].num_global_tokens % problem[0].block_size)
 )
 
 needs_compiler = pytest.mark.skipif(
@@ -75,7 +75,7 @@ def indices(
 
 
 def captured(
-    made: flex.Tiles, call: Call, size: int
+    lists: flex.Lists, weights: flex.Weights, call: Call
 ) -> tuple[BlockMask, Callable[..., Tensor] | None]:
     """The block mask and score function that the kernel gets."""
     found: list[Any] = []
@@ -89,30 +89,27 @@ def captured(
     ends = torch.tensor(call.lengths)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(flex, "torch_flex_attention", keep)
-        flex.attend_to_tiles(
-            *call.cut()[:3], made, ends, f"{size} 0 0", call.pattern.causal
+        build = f"{call.pattern.block_size} 0"
+        flex.attend_to_lists(
+            *call.cut()[:3], lists, weights, ends, build, call.pattern.causal
         )
     return found[0], found[1]
 
 
-@given(PROBLEMS, st.booleans(), st.integers(1, 16))
+@given(PROBLEMS)
 @settings(max_examples=80, deadline=None)
-def test_tiles_hold_the_pattern_token_by_token(
-    problem: Problem, own: bool, size: int
-) -> None:
-    """Read as the kernels read them: full tiles as they are, partial ones under the mask function."""
+def test_lists_hold_the_pattern_token_by_token(problem: Problem) -> None:
+    """Read as the kernels read them: full blocks as they are, partial ones under the mask function."""
     pattern, (_, heads, tokens, _), lengths, layer = problem
-    size = pattern.block_size if own else size
+    size = pattern.block_size
     longest = max(lengths)
     call = call_of(pattern, lengths, heads, tokens, layer)
-    made = flex.make_tiles(call, size, False)
-    aligned = size == pattern.block_size and pattern.num_global_tokens % size == 0
-    assert (made.seen is None) == aligned
-    assert len(made.lists) == 4 and len(made.lists[0]) == len(lengths)
-    partial = spread(*made.lists[:2], size, longest)
-    full = spread(*made.lists[2:], size, longest)
+    lists, weights = flex.make_lists(call, False)
+    assert len(lists) == 4 and len(lists[0]) == len(lengths)
+    partial = spread(*lists[:2], size, longest)
+    full = spread(*lists[2:], size, longest)
     assert not (partial & full).any()
-    block_mask, score = captured(made, call, size)
+    block_mask, score = captured(lists, weights, call)
     at = indices(len(lengths), heads, longest)
     allowed = (block_mask.mask_mod(*at).numpy() & partial) | full
     scores = (
@@ -127,10 +124,10 @@ def test_tiles_hold_the_pattern_token_by_token(
         np.testing.assert_allclose(counted, expected[expected > 0], rtol=1e-6)
 
 
-def test_no_tile_lies_past_the_end() -> None:
+def test_no_block_lies_past_the_end() -> None:
     """The kernels would read keys that aren't there."""
-    made = flex.make_tiles(call_of(GENOMICS, (60, 3), heads=2), 64, True)
-    counts, ids, full_counts, _ = made.lists[:4]
+    lists, _ = flex.make_lists(call_of(GENOMICS, (60, 3), heads=2), True)
+    counts, ids, full_counts, _ = lists[:4]
     assert counts[:, :, 0].tolist() == [[0, 0], [1, 1]]
     assert full_counts[:, :, 0].tolist() == [[1, 1], [0, 0]]
     assert not ids[1, :, 0, 0].any()
@@ -140,30 +137,30 @@ def test_no_tile_lies_past_the_end() -> None:
 @settings(max_examples=20, deadline=None)
 def test_reverse_lists_are_torchs(problem: Problem) -> None:
     pattern, (_, heads, tokens, _), lengths, layer = problem
-    made = flex.make_tiles(call_of(pattern, lengths, heads, tokens, layer), 8, True)
-    torchs = BlockMask.from_kv_blocks(*made.lists[:4], BLOCK_SIZE=8)
+    lists, _ = flex.make_lists(call_of(pattern, lengths, heads, tokens, layer), True)
+    torchs = BlockMask.from_kv_blocks(*lists[:4], BLOCK_SIZE=8)
     reverse = (
         torchs.q_num_blocks,
         torchs.q_indices,
         torchs.full_q_num_blocks,
         torchs.full_q_indices,
     )
-    for ours, theirs in zip(made.lists[4:], reverse, strict=True):
+    for ours, theirs in zip(lists[4:], reverse, strict=True):
         assert theirs is not None and torch.equal(ours, theirs)
-    for array in made.lists:
+    for array in lists:
         assert array.is_contiguous() and array.dtype == torch.int32
 
 
-def test_tiles_are_cached_within_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_are_cached_within_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flex, "_cached", type(flex._cached)())
-    first = flex.make_tiles(call_of(GENOMICS, (640,), 2), 64, False)
-    assert flex.make_tiles(call_of(GENOMICS, (640,), 2), 64, False) is first
+    first = flex.make_lists(call_of(GENOMICS, (640,), 2), False)
+    assert flex.make_lists(call_of(GENOMICS, (640,), 2), False) is first
     with torch.inference_mode():
-        made = flex.make_tiles(call_of(GENOMICS, (640,), 2, layer=1), 64, False)
-    assert not made.lists[1].is_inference()
-    monkeypatch.setattr(flex, "CACHED_BYTES", 2 * sum(x.nbytes for x in first.lists))
+        lists, _ = flex.make_lists(call_of(GENOMICS, (640,), 2, layer=1), False)
+    assert not lists[1].is_inference()
+    monkeypatch.setattr(flex, "CACHED_BYTES", 2 * sum(x.nbytes for x in lists))
     for layer in range(2, 6):
-        flex.make_tiles(call_of(GENOMICS, (640,), 2, layer=layer), 64, False)
+        flex.make_lists(call_of(GENOMICS, (640,), 2, layer=layer), False)
     assert len(flex._cached) == 2
 
 
@@ -198,7 +195,7 @@ def test_rows_of_all_lengths_are_one_call(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_trial_finds_faults(
     monkeypatch: pytest.MonkeyPatch, fault: str, reason: str | None, rows: int
 ) -> None:
-    def run(recipe: flex.Recipe, call: Call, gradients: bool) -> Tensor:
+    def run(search: bool, call: Call, gradients: bool) -> Tensor:
         if fault == "raises":
             raise ValueError("\nno kernel\nand more")
         if fault == "gradient":
@@ -209,21 +206,24 @@ def test_a_trial_finds_faults(
     monkeypatch.setattr(flex, "run", run)
     x = X[:rows].detach().requires_grad_()
     call = Call(x, x, x, Pattern(8), (8, 3)[:rows])
-    found = flex.find_failure(flex.Recipe(8, False), call)
+    found = flex.find_failure(False, call)
     assert found is None if reason is None else found is not None and reason in found
 
 
-def test_the_first_recipe_that_passes_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    recipes = flex.Recipe(64, False), flex.Recipe(64, True), flex.Recipe(128, False)
-    faults = dict(zip(recipes, ["a", None, "c"], strict=True))
-    monkeypatch.setattr(flex, "possible_recipes", lambda *_: recipes)
-    monkeypatch.setattr(flex, "find_failure", lambda recipe, _: faults[recipe])
+def test_torch_searches_only_if_its_first_kernel_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    faults: dict[bool, str | None] = {False: "a", True: None}
+    monkeypatch.setattr(flex, "find_failure", lambda search, _: faults[search])
     monkeypatch.setattr(flex, "TESTED", {})
-    assert flex.find_recipe(CALL) == recipes[1]
-    faults[recipes[1]] = "b"
-    assert flex.find_recipe(CALL) == recipes[1], "tried once"
+    assert flex.find_kernel(CALL) is True
+    faults[True] = "b"
+    assert flex.find_kernel(CALL) is True, "tried once"
     flex.TESTED.clear()
-    assert flex.find_recipe(CALL) == "a"
+    assert flex.find_kernel(CALL) == "a"
+    flex.TESTED.clear()
+    faults[False] = None
+    assert flex.find_kernel(CALL) is False
 
 
 def assert_serves(
@@ -267,50 +267,26 @@ SHARED = {"V100": 96 << 10, "A100": 163 << 10, "H100": 227 << 10}
 """Bytes of shared memory per block, from NVIDIA's tables of compute capabilities 7.0, 8.0 and 9.0."""
 
 
-@pytest.mark.parametrize("size", [1, 4, 16, 32, 48, 64, 84, 96, 128, 192, 256])
-@pytest.mark.parametrize("extra", [0, 64, 100])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_recipes_fit_a_gpu(size: int, extra: int, dtype: torch.dtype) -> None:
-    """What torch's lowering demands: sides that are powers of two from 16 up and divide the tile."""
-    pattern = Pattern(size, num_global_tokens=extra)
-    for recipe in flex.possible_recipes(pattern, "cuda", True):
-        assert recipe.size % 16 == 0
-        for width, shared in itertools.product((16, 64, 128, 256), SHARED.values()):
-            build = flex.kernel_build(recipe.size, width, dtype, shared)
-            options = flex.kernel_options(build, dtype)
-            sides = [value for name, value in options.items() if "BLOCK" in name]
-            assert all(
-                side in (16, 32, 64) and recipe.size % side == 0 for side in sides
-            )
-            assert sides or recipe.size % 128 == 0
-    assert len(flex.possible_recipes(pattern, "cuda", False)) == 1
-    assert (
-        flex.possible_recipes(replace(pattern, num_global_tokens=0), "cpu", False)[
-            0
-        ].size
-        == size
-    )
-
-
 @pytest.mark.parametrize("gpu", SHARED)
+@pytest.mark.parametrize("size", [16, 32, 48, 64, 96, 128, 192, 256])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("width", [32, 64, 128, 256])
-def test_tiles_fit_the_shared_memory(gpu: str, dtype: torch.dtype, width: int) -> None:
-    """A query tile and its keys and values in every stage, with the larger of the alternatives that fit."""
-    options = flex.kernel_options(
-        flex.kernel_build(64, width, dtype, SHARED[gpu]), dtype
-    )
-
-    def bytes_of(side: int, stages: int) -> int:
-        return (1 + 2 * stages) * side * width * dtype.itemsize
-
-    side, stages = options["fwd_BLOCK_M"], options.get("fwd_num_stages", 3)
-    assert bytes_of(side, stages) < SHARED[gpu]
-    assert (side, stages) == (64, 3) or 2 * bytes_of(side, stages) > SHARED[gpu] / 2
-    if (width, dtype) == (64, torch.bfloat16):
-        assert "fwd_num_stages" not in options, (
-            "the measured kernels are torch's default"
-        )
+@pytest.mark.parametrize("width", [16, 32, 64, 128, 256])
+def test_matrices_fit_a_gpu(
+    gpu: str, size: int, dtype: torch.dtype, width: int
+) -> None:
+    """Sides that are powers of two from 16 up and divide the block, and fit with keys and values in three stages."""
+    build = flex.kernel_build(size, width, dtype, SHARED[gpu])
+    options = flex.kernel_options(build, dtype)
+    sides = {value for name, value in options.items() if "BLOCK" in name}
+    if size % 128 == 0:
+        assert not sides
+        return
+    (side,) = sides
+    assert side in (16, 32, 64) and size % side == 0
+    needed = (1 + 2 * 3) * side * width * dtype.itemsize
+    assert needed < SHARED[gpu] or side == 16
+    if (size, width, dtype) == (64, 64, torch.bfloat16):
+        assert side == 64, "the measured kernels"
 
 
 class Twisted(torch.autograd.Function):
@@ -330,12 +306,12 @@ def test_a_trial_that_fails_leaves_no_lines_in_the_log(
 ) -> None:
     """torch logs hundreds of them for a kernel that cannot be compiled."""
 
-    def run(recipe: flex.Recipe, call: Call, gradients: bool) -> Tensor:
+    def run(search: bool, call: Call, gradients: bool) -> Tensor:
         logging.getLogger("torch.new").warning("no kernel")
         raise ValueError
 
     monkeypatch.setattr(flex, "run", run)
-    assert flex.find_failure(flex.Recipe(8, False), CALL) is not None
+    assert flex.find_failure(False, CALL) is not None
     assert not caplog.records
     logging.getLogger("torch.new").warning("afterwards")
     assert len(caplog.records) == 1
@@ -344,22 +320,14 @@ def test_a_trial_that_fails_leaves_no_lines_in_the_log(
 def test_torch_may_compile_a_graph_for_every_kind_of_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its own limit is 8; some versions count graphs for each compiled function, others for all."""
-    given: dict[str, object] = {}
-    older = inspect.signature(lambda model, *, dynamic=None, fullgraph=False: None)
-    monkeypatch.setattr(inspect, "signature", lambda _: older)
-    monkeypatch.setattr(
-        torch, "compile", lambda model, **options: given.update(options)
-    )
+    """Its own limit is 8."""
+    monkeypatch.setattr(torch, "compile", lambda model, **options: None)
     with limits.patch(recompile_limit=8):
         flex.compiled_attention.__wrapped__(False)
-        assert (
-            given == {"dynamic": True, "fullgraph": True}
-            and limits.recompile_limit == flex.GRAPHS
-        )
+        assert limits.recompile_limit == flex.GRAPHS
 
 
-def exactly(recipe: flex.Recipe, call: Call, gradients: bool) -> Tensor:
+def exactly(search: bool, call: Call, gradients: bool) -> Tensor:
     """As the kernel does, whatever autocast says."""
     with torch.autocast("cpu", enabled=False):
         return dense_attention(call)
@@ -369,7 +337,7 @@ def test_a_trial_knows_no_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
     """In bfloat16 dense attention would be off by more than a kernel in float32 may be."""
     monkeypatch.setattr(flex, "run", exactly)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert flex.find_failure(flex.Recipe(8, False), CALL) is None
+        assert flex.find_failure(False, CALL) is None
 
 
 def test_a_trial_in_the_midst_of_a_layer_that_is_recomputed(
@@ -381,7 +349,7 @@ def test_a_trial_in_the_midst_of_a_layer_that_is_recomputed(
     x = torch.randn(3, requires_grad=True)
 
     def layer(x: Tensor) -> Tensor:
-        assert isinstance(flex.find_recipe(CALL), flex.Recipe)
+        assert flex.find_kernel(CALL) is False
         return x.sin().exp()
 
     checkpoint(layer, x, use_reentrant=False).sum().backward()

@@ -410,21 +410,23 @@ def test_no_step_waits_for_the_device(
 def test_no_step_waits_for_the_device_by_the_route_of_gpus(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All but the kernel itself: lists of tiles are made, put together and moved."""
-    made_tiles: list[flex.Tiles] = []
+    """All but the kernel itself: lists of blocks are made, put together and moved."""
+    made_lists: list[flex.Lists] = []
 
-    def kernel(q: Tensor, k: Tensor, v: Tensor, made: flex.Tiles, *_: object) -> Tensor:
-        made_tiles.append(made)
+    def kernel(
+        q: Tensor, k: Tensor, v: Tensor, lists: flex.Lists, *_: object
+    ) -> Tensor:
+        made_lists.append(lists)
         return q + k + v
 
     monkeypatch.setattr(flex, "unavailable", lambda *_, **__: None)
-    monkeypatch.setattr(flex, "find_recipe", lambda *_: flex.Recipe(4, False))
+    monkeypatch.setattr(flex, "find_kernel", lambda *_: False)
     monkeypatch.setattr(flex, "compiled_attention", lambda *_: kernel)
     assert_no_wait(*promoters())
-    rows = [len(made.lists[0]) for made in made_tiles]
+    rows = [len(lists[0]) for lists in made_lists]
     # Two steps of two micro-batches of five rows.
     assert rows == [5] * 4
-    assert all(made.lists[1].device.type == "meta" for made in made_tiles)
+    assert all(lists[1].device.type == "meta" for lists in made_lists)
 
 
 def assert_no_wait(network: nn.Module, objective: Any, more: Batch) -> None:

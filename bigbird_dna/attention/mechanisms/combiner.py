@@ -34,6 +34,7 @@ the joint softmax.
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Literal
 
 import torch
@@ -57,6 +58,7 @@ from bigbird_dna.attention.mechanism import (
     weigh_together,
 )
 from bigbird_dna.attention.mechanisms import sparse
+from bigbird_dna.attention.mechanisms.sparse import AxialOptions, transpose
 from bigbird_dna.config.mechanisms import LayerShape, Mechanism
 from bigbird_dna.config.section import Section
 
@@ -97,27 +99,6 @@ def _filled(x: Tensor) -> Tensor:
     return x.masked_fill(x == -math.inf, 0)
 
 
-class _Features(nn.Module):
-    """DeepSets: relu(W x) is pooled, with separate W (K, K) for queries and keys."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        # Initialized so that features have the magnitude of their inputs (He et al. 2015).
-        deviation = (2 / width) ** 0.5
-        self.query = nn.Parameter(torch.empty(width, width).normal_(std=deviation))
-        self.key = nn.Parameter(torch.empty(width, width).normal_(std=deviation))
-
-    def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        return (q @ self.query.to(q.dtype).T).relu(), (
-            k @ self.key.to(k.dtype).T
-        ).relu()
-
-
-PlanName = Literal[
-    "fixed", "logsparse", "axial_vertical", "axial_horizontal", "axial_rowmajor"
-]
-
-
 class CombinerOptions(Section):
     """Options common to all plans."""
 
@@ -133,10 +114,13 @@ class CombinerFixedOptions(CombinerOptions):
     span: int = Field(default=64, ge=1, description="tokens per block")
 
 
-class CombinerAxialOptions(CombinerOptions):
+class CombinerAxialOptions(AxialOptions, CombinerOptions):
     """Options of grid plans."""
 
-    columns: int = Field(default=64, ge=1, description="tokens per row")
+
+PlanName = Literal[
+    "fixed", "logsparse", "axial_vertical", "axial_horizontal", "axial_rowmajor"
+]
 
 
 class CombinerMixtureOptions(CombinerFixedOptions, CombinerAxialOptions):
@@ -151,18 +135,64 @@ class CombinerRoutingOptions(ClusterOptions, CombinerOptions):
 
 
 class Combiner(AttentionLayer):
-    """The pooling of a span's tokens to one query and one key; each subclass is a plan for partitioning
-    keys."""
+    """Attention by a plan for partitioning keys."""
 
-    def __init__(self, shape: LayerShape, options: CombinerOptions) -> None:
+    def __init__(
+        self, shape: LayerShape, options: CombinerOptions, plan: PlanName | None = None
+    ) -> None:
         super().__init__(shape, options)
+        self.plan = plan
         self.largest = options.pooling.endswith("max")
-        learned = options.pooling.startswith("deepsets")
-        self.features = _Features(shape.width) if learned else None
+        self.learned = options.pooling.startswith("deepsets")
+        if self.learned:
+            # Initialized so that features have the magnitude of their inputs (He et al. 2015).
+            deviation = (2 / shape.width) ** 0.5
+            weights = torch.empty(2, shape.width, shape.width)
+            self.features = nn.Parameter(weights.normal_(std=deviation))
+
+    def compute(
+        self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
+    ) -> Tensor:
+        tokens = q.shape[2]
+        if self.plan == "logsparse":
+            q, k, v, present = map(sparse.to_power_of_two, (q, k, v, present))
+            levels = self.dyadic_summaries(q, k, v, present)
+            causal = self.shape.causal
+            out = sparse.sibling_attention(q, k, v, levels, causal, dropout)
+            return out[:, :, :tokens]
+
+        size = self.options.span if self.plan == "fixed" else self.options.columns
+        q, k, v, present = (in_blocks(x, size) for x in (q, k, v, present))
+        if self.plan == "axial_vertical":
+            out = self.attend_to_columns(q, k, v, present, dropout, self.shape.causal)
+        elif self.plan == "axial_horizontal":
+            q, k, v, present = map(transpose, (q, k, v, present))
+            out = self.attend_to_columns(q, k, v, present, dropout, False)
+            out = transpose(out)
+        else:
+            by_column = self.plan == "axial_rowmajor"
+            out = self.attend_to_blocks(q, k, v, present, dropout, by_column)
+        return join_blocks(out, tokens)
+
+    def dyadic_summaries(
+        self, q: Tensor, k: Tensor, v: Tensor, present: Tensor
+    ) -> Iterator[sparse.Level]:
+        """Summaries of blocks of one token, two, four and so on, up to half of all."""
+        yield k, v, present
+        size = 2
+        while size < q.shape[2]:
+            block_q, block_k, block_v = (in_blocks(x, size) for x in (q, k, v))
+            here = in_blocks(present, size)
+            key, value = self.summary(block_q, block_k, block_v, here)
+            yield key, value[..., 0, :], here.any(-1)
+            size *= 2
 
     def pooled(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Tensors to pool: queries and keys, or learned features of them."""
-        return (q, k) if self.features is None else self.features(q, k)
+        """Tensors to pool: queries and keys, or with DeepSets relu(W x) of them."""
+        if not self.learned:
+            return q, k
+        of_queries, of_keys = self.features.to(q.dtype)
+        return (q @ of_queries.T).relu(), (k @ of_keys.T).relu()
 
     def summary(
         self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, by_column: bool = False
@@ -224,9 +254,9 @@ class Combiner(AttentionLayer):
         rows, columns = q.shape[2:4]
         parts = sparse.row_and_column_scores(q, k, present, self.shape.causal)
         # Summaries of columns, (B, H, C, R, K), for each row, and which have tokens, (B, 1, C, R).
-        pooled = [sparse.transpose(x) for x in self.pooled(q, k)]
-        column_k, column_v = sparse.transpose(k), sparse.transpose(v)
-        here = sparse.transpose(present)
+        pooled = [transpose(x) for x in self.pooled(q, k)]
+        column_k, column_v = transpose(k), transpose(v)
+        here = transpose(present)
         if prefixes:  # if a token is present, all earlier rows are full
             pooled = [pool_up_to(x, self.largest)[..., :-1, :] for x in pooled]
             span_q, span_k = (pad(x, (0, 0, 1, 0)) for x in pooled)
@@ -237,7 +267,7 @@ class Combiner(AttentionLayer):
             seen = here[..., None, :] & off_diagonal(rows, k)
             exists = seen.any(-1)
         span_v = masked_attention(span_q, column_k, column_v, seen)
-        span_k, span_v, exists = map(sparse.transpose, (span_k, span_v, exists))
+        span_k, span_v, exists = map(transpose, (span_k, span_v, exists))
 
         aside = off_diagonal(columns, q)
         if self.shape.causal and not prefixes:
@@ -246,78 +276,6 @@ class Combiner(AttentionLayer):
         weights = weigh_together([*parts, through], dropout)
         direct = sparse.row_and_column_sum(weights[0], weights[1], v)
         return direct + weights[2] @ span_v
-
-
-class Fixed(Combiner):
-    """Blocks."""
-
-    def compute(
-        self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
-    ) -> Tensor:
-        tokens = q.shape[2]
-        q, k, v, present = (in_blocks(x, self.options.span) for x in (q, k, v, present))
-        return join_blocks(self.attend_to_blocks(q, k, v, present, dropout), tokens)
-
-
-class LogSparse(Combiner):
-    """Dyadic blocks."""
-
-    def compute(
-        self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
-    ) -> Tensor:
-        tokens = q.shape[2]
-        q, k, v, present = map(sparse.to_power_of_two, (q, k, v, present))
-
-        def levels() -> Iterator[sparse.Level]:
-            yield k, v, present
-            size = 2
-            while size < q.shape[2]:
-                block_q, block_k, block_v = (in_blocks(x, size) for x in (q, k, v))
-                here = in_blocks(present, size)
-                key, value = self.summary(block_q, block_k, block_v, here)
-                yield key, value[..., 0, :], here.any(-1)
-                size *= 2
-
-        causal = self.shape.causal
-        out = sparse.sibling_attention(q, k, v, levels(), causal, dropout)
-        return out[:, :, :tokens]
-
-
-class AxialVertical(Combiner):
-    """The columns of a grid."""
-
-    def compute(
-        self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
-    ) -> Tensor:
-        tokens, columns = q.shape[2], self.options.columns
-        q, k, v, present = (in_blocks(x, columns) for x in (q, k, v, present))
-        out = self.attend_to_columns(q, k, v, present, dropout, self.shape.causal)
-        return join_blocks(out, tokens)
-
-
-class AxialHorizontal(Combiner):
-    """The rows of a grid."""
-
-    def compute(
-        self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
-    ) -> Tensor:
-        tokens, columns = q.shape[2], self.options.columns
-        q, k, v, present = (in_blocks(x, columns) for x in (q, k, v, present))
-        q, k, v, present = map(sparse.transpose, (q, k, v, present))
-        out = self.attend_to_columns(q, k, v, present, dropout, False)
-        return join_blocks(sparse.transpose(out), tokens)
-
-
-class AxialRowMajor(Combiner):
-    """The rows of a grid, summarized separately for each column."""
-
-    def compute(
-        self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
-    ) -> Tensor:
-        tokens, columns = q.shape[2], self.options.columns
-        q, k, v, present = (in_blocks(x, columns) for x in (q, k, v, present))
-        out = self.attend_to_blocks(q, k, v, present, dropout, True)
-        return join_blocks(out, tokens)
 
 
 # Clusters. Axes: P chunks, S tokens of a chunk, N blocks of M queries. Time per head is P S (S + P) K, causal
@@ -398,53 +356,39 @@ def _taken(x: Tensor, slots: Tensor) -> Tensor:
     return torch.unflatten(x.gather(2, index), 2, slots.shape[2:])
 
 
-PLANS: dict[PlanName, type[Combiner]] = {
-    "fixed": Fixed,
-    "logsparse": LogSparse,
-    "axial_vertical": AxialVertical,
-    "axial_horizontal": AxialHorizontal,
-    "axial_rowmajor": AxialRowMajor,
-}
-
-
 class Mixture(AttentionLayer):
     """The mean of two plans' outputs."""
 
     def __init__(self, shape: LayerShape, options: CombinerMixtureOptions) -> None:
         super().__init__(shape, options)
-        names = options.first, options.second
-        self.parts = nn.ModuleList(PLANS[name](shape, options) for name in names)
+        plans: tuple[PlanName, PlanName] = (options.first, options.second)
+        self.plans = nn.ModuleList(Combiner(shape, options, plan) for plan in plans)
 
     def compute(
         self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
     ) -> Tensor:
         first, second = (
             plan.compute(q, k, v, present, dropout)  # type: ignore[operator]
-            for plan in self.parts
+            for plan in self.plans
         )
         return (first + second) / 2  # type: ignore[no-any-return]
 
 
+_FIXED_COST = "L · (K + span + L / span)"
 _AXIAL_COST = "L · (K + columns + L / columns)"
+_PLANS: tuple[tuple[PlanName, type[CombinerOptions], str], ...] = (
+    ("fixed", CombinerFixedOptions, _FIXED_COST),
+    ("logsparse", CombinerOptions, "L · K · log L"),
+    ("axial_vertical", CombinerAxialOptions, _AXIAL_COST),
+    ("axial_horizontal", CombinerAxialOptions, _AXIAL_COST),
+    ("axial_rowmajor", CombinerAxialOptions, _AXIAL_COST),
+)
+_ROUTING_COST = "(L + clusters · span) · (K + span + clusters + L / span)"
 MECHANISMS = (
-    Mechanism(
-        "combiner_fixed", CombinerFixedOptions, Fixed, "L · (K + span + L / span)"
-    ),
-    Mechanism("combiner_logsparse", CombinerOptions, LogSparse, "L · K · log L"),
-    Mechanism(
-        "combiner_axial_vertical", CombinerAxialOptions, AxialVertical, _AXIAL_COST
-    ),
-    Mechanism(
-        "combiner_axial_horizontal", CombinerAxialOptions, AxialHorizontal, _AXIAL_COST
-    ),
-    Mechanism(
-        "combiner_axial_rowmajor", CombinerAxialOptions, AxialRowMajor, _AXIAL_COST
+    *(
+        Mechanism(f"combiner_{plan}", options, partial(Combiner, plan=plan), cost)
+        for plan, options, cost in _PLANS
     ),
     Mechanism("combiner_mixture", CombinerMixtureOptions, Mixture, "of both plans"),
-    Mechanism(
-        "combiner_routing",
-        CombinerRoutingOptions,
-        Routing,
-        "(L + clusters · span) · (K + span + clusters + L / span)",
-    ),
+    Mechanism("combiner_routing", CombinerRoutingOptions, Routing, _ROUTING_COST),
 )

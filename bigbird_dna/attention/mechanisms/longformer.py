@@ -20,7 +20,6 @@ from collections.abc import Sequence
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import dropout as drop
 from torch.nn.functional import pad
 
 from bigbird_dna.attention.mechanism import (
@@ -124,25 +123,22 @@ class Longformer(AttentionLayer):
 
     def __init__(self, shape: LayerShape, options: LongformerOptions) -> None:
         super().__init__(shape, options)
-        self.globals = options.global_tokens
-
-        def projection() -> nn.Linear | None:
-            return nn.Linear(shape.hidden, shape.hidden) if self.globals else None
-
-        self.query, self.key, self.value = projection(), projection(), projection()
+        if options.global_tokens:
+            self.query = nn.Linear(shape.hidden, shape.hidden)
+            self.key = nn.Linear(shape.hidden, shape.hidden)
+            self.value = nn.Linear(shape.hidden, shape.hidden)
 
     def compute(
         self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
     ) -> Tensor:
-        options = self.options
         return window_attention(
             q,
             k,
             v,
             present,
-            options.window,
-            options.dilation,
-            self.globals,
+            self.options.window,
+            self.options.dilation,
+            self.options.global_tokens,
             self.shape.causal,
             dropout,
         )
@@ -159,47 +155,31 @@ class Longformer(AttentionLayer):
     ) -> Tensor:
         """Attention of q, k, v (B, H, L, K) → (B, H, L, K), zero at padding; see `config.mechanisms`."""
         out = super().forward(q, k, v, lengths=lengths, dropout=dropout)
-        if self.value is None or not len(out):
+        tokens = q.shape[2]
+        front = min(self.options.global_tokens, tokens)
+        if not front or not len(out):
             return out
         assert hidden is not None
-        front = min(self.globals, q.shape[2])
-        weights = self.global_weights(hidden, lengths).to(out.dtype)
-        weights = drop(weights, dropout) if dropout else weights
-        first = weights @ self._project(self.value, hidden).to(out.dtype)
-        if lengths is not None:
-            present = (
-                torch.arange(front, device="cpu")
-                < torch.as_tensor(lengths, device="cpu")[:, None]
-            )
-            first = first.masked_fill(~present[:, None, :, None].to(first.device), 0)
-        out[:, :, :front] = first.to(out.dtype)
-        return out
-
-    def _project(self, projection: nn.Linear, x: Tensor) -> Tensor:
-        """(B, L, D) → (B, H, L, K)."""
-        # Outside autocast, a projection needs inputs of the type of its weights.
-        x = projection(x.to(projection.weight.dtype))
-        return torch.unflatten(x, 2, (self.shape.heads, -1)).transpose(1, 2)
-
-    def global_weights(
-        self, hidden: Tensor, lengths: Tensor | Sequence[int] | None
-    ) -> Tensor:
-        """Attention weights of the global tokens, from the layer's input (B, L, D): (B, H, G, L)."""
-        assert self.query is not None and self.key is not None
-        tokens = hidden.shape[1]
-        front = min(self.globals, tokens)
-        first = hidden[:, :front]
-        score = scores(
-            self._project(self.query, first), self._project(self.key, hidden)
-        )
-        position = torch.arange(tokens, device=hidden.device)
-        ends = [tokens] * len(hidden) if lengths is None else lengths
-        seen = (position < torch.as_tensor(ends, device=position.device)[:, None])[
-            :, None, None
-        ]  # (B, 1, 1, L)
+        position = torch.arange(tokens, device=q.device)
+        ends = [tokens] * len(q) if lengths is None else lengths
+        present = position < torch.as_tensor(ends, device=q.device)[:, None]
+        seen = present[:, None, None]  # (B, 1, 1, L)
         if self.shape.causal:
             seen = seen & (position <= position[:front, None])
-        return weigh(hide(score, seen))
+
+        def project(projection: nn.Linear, x: Tensor) -> Tensor:
+            """(B, L, D) → (B, H, L, K)."""
+            # Outside autocast, a projection needs inputs of the type of its weights.
+            x = projection(x.to(projection.weight.dtype))
+            return torch.unflatten(x, 2, (self.shape.heads, -1)).transpose(1, 2)
+
+        query = project(self.query, hidden[:, :front])
+        score = scores(query, project(self.key, hidden))
+        weights = weigh(hide(score, seen), dropout).to(out.dtype)
+        first = weights @ project(self.value, hidden).to(out.dtype)
+        hidden_rows = ~present[:, None, :front, None]
+        out[:, :, :front] = first.masked_fill(hidden_rows, 0).to(out.dtype)
+        return out
 
 
 MECHANISMS = (

@@ -105,58 +105,33 @@ def exponents(x: Tensor, directions: Tensor) -> Tensor:
 
 def prefix_attention(q: Tensor, k: Tensor, v: Tensor, directions: Tensor) -> Tensor:
     """Attention to the keys up to each query: (B, H, L, K); `directions` (H, F, K). Only padding attends to padding."""
-    tokens = v.shape[2]
     a, b = exponents(q, directions), exponents(k, directions)
     peaks = b.detach().amax(-1)  # μ (B, H, L)
     largest = peaks.cummax(2).values
     keys = (b - peaks[..., None]).exp()
     queries = (a - a.detach().amax(-1, keepdim=True)).exp()
-    counted = pad(
-        v, (0, 1), value=1
-    )  # (B, H, L, K + 1): the denominator is the last component
-    missing = -tokens % CHUNK
-    if missing:
-        keys, queries, counted = (
-            pad(x, (0, 0, 0, missing)) for x in (keys, queries, counted)
-        )
-        peaks, largest = (
-            torch.cat([x, x[..., -1:].expand(-1, -1, missing)], 2)
-            for x in (peaks, largest)
-        )
-    keys, queries, counted, peaks, largest = (
-        torch.unflatten(x, 2, (-1, CHUNK))
-        for x in (keys, queries, counted, peaks, largest)
-    )
-    scale = (
-        (peaks[..., None, :] - largest[..., None])
-        .masked_fill(~triangle(CHUNK, v), -torch.inf)
-        .exp()
-    )
-    within = ((queries @ keys.mT) * scale) @ counted  # (B, H, N, C, K + 1)
-    out = torch.cat(
-        [within[:, :, :1], _before(queries, keys, counted, peaks, largest, within)], 2
-    )
-    out = out.flatten(2, 3)[:, :, :tokens]
+    # (B, H, L, K + 1): the denominator is the last component
+    counted = pad(v, (0, 1), value=1)
+
+    later = ~triangle(CHUNK, v)
+    outs = []
+    # The sum over earlier chunks, (B, H, F, K + 1), and its stabilizer.
+    total = keys[:, :, :0].mT @ counted[:, :, :0]
+    end = largest[..., :1]
+    for first in range(0, v.shape[2], CHUNK):
+        chunk = slice(first, first + CHUNK)
+        query, key, value = (x[:, :, chunk] for x in (queries, keys, counted))
+        peak, most = peaks[:, :, chunk], largest[:, :, chunk]
+        size, last = peak.shape[2], most[..., -1:]
+        scale = peak[..., None, :] - most[..., None]
+        scale = scale.masked_fill(later[:size, :size], -torch.inf).exp()
+        earlier = (query @ total) * (end - most).exp()[..., None]
+        outs.append(((query @ key.mT) * scale) @ value + earlier)
+        sums = key.mT @ (value * (peak - last).exp()[..., None])
+        total = total * (end - last).exp()[..., None] + sums
+        end = last
+    out = torch.cat(outs, 2)
     return out[..., :-1] / out[..., -1:].clamp(min=torch.finfo(out.dtype).tiny)
-
-
-def _before(
-    q: Tensor, k: Tensor, v: Tensor, peaks: Tensor, largest: Tensor, within: Tensor
-) -> Tensor:
-    """For all chunks but the first, sums within and over earlier chunks, (B, H, N - 1, C, K + 1)."""
-    ends = largest[..., -1]  # (B, H, N)
-    sums = k.mT @ (
-        v * (peaks - ends[..., None]).exp()[..., None]
-    )  # (B, H, N, F, K + 1)
-    chunks, total = [], sums[:, :, 0]
-    for chunk in range(1, q.shape[2]):
-        scale = (ends[:, :, chunk - 1, None] - largest[:, :, chunk]).exp()
-        chunks.append(within[:, :, chunk] + (q[:, :, chunk] @ total) * scale[..., None])
-        total = (
-            total * (ends[:, :, chunk - 1] - ends[:, :, chunk]).exp()[..., None, None]
-            + sums[:, :, chunk]
-        )
-    return torch.stack(chunks, 2) if chunks else within[:, :, 1:]
 
 
 MECHANISMS = (

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn.functional import dropout as drop
 from torch.nn.functional import normalize, pad
 
-from bigbird_dna.attention.mechanism import AttentionLayer, Redrawn, hide
+from bigbird_dna.attention.mechanism import AttentionLayer, Redrawn, hide, scores
 from bigbird_dna.config.mechanisms import LayerShape, Mechanism
 from bigbird_dna.config.section import Section
 
@@ -42,81 +42,53 @@ def hashed_attention(
     """Attention of q and v (B, H, L, K) by buckets (B, H, R, L), `present` (B, 1, L): (B, H, L, K)."""
     tokens = q.shape[2]
     size = min(size, tokens)  # larger chunks than the sequence change nothing
-    buckets = buckets.masked_fill(~present[:, :, None], 1 << 20)  # sorts padding last
+    padding = ~present[:, :, None]
+    buckets = buckets.masked_fill(padding, 1 << 20)  # sorts padding last
     order = buckets.argsort(dim=3, stable=True)  # (B, H, R, L)
     ranks = torch.arange(tokens, device=q.device).expand_as(order)
     position = torch.empty_like(order).scatter_(3, order, ranks)
-    chunk = position // size
-    codes = (buckets * (tokens // size + 3) + chunk).masked_fill(
-        ~present[:, :, None], NOWHERE
-    )
-    codes = pad(codes, (0, 1), value=NOWHERE)
+    # Numbers that differ by 0 or 1 if two tokens have the same bucket and the key's chunk is the query's or
+    # the previous one.
+    codes = buckets * (tokens // size + 3) + position // size
+    codes = pad(codes.masked_fill(padding, NOWHERE), (0, 1), value=NOWHERE)
     order = pad(order, (0, -tokens % size), value=tokens)
     keys = normalize(q, dim=-1) * math.sqrt(q.shape[-1])
+    wide = torch.promote_types(q.dtype, torch.float32)
+
     outs, totals = [], []
-    for number, (members, where) in enumerate(
+    for number, (flat, rank) in enumerate(
         zip(order.unbind(2), position.unbind(2), strict=True)
     ):
-        chunks = torch.unflatten(members, 2, (-1, size))  # (B, H, N, M)
-        out, total = _one_round(q, keys, v, chunks, codes, number, dropout)
-        outs.append(out.gather(2, where[..., None].expand_as(v)))
-        totals.append(total.gather(2, where[..., None]))  # (B, H, L, 1)
+        members = torch.unflatten(flat, 2, (-1, size))  # (B, H, N, M)
+        # Number of rounds in which a query meets a key, and whether in this round, (B, H, N, M, 2 M).
+        met = []
+        for code in codes.unbind(2):
+            code = code.gather(2, flat).view_as(members)
+            difference = code[..., None] - _with_before(code, NOWHERE)[..., None, :]
+            met.append(difference >> 1 == 0)
+        times = torch.zeros_like(met[0], dtype=torch.uint8)
+        for in_round in met:
+            times += in_round
+
+        index = flat[..., None].expand(-1, -1, -1, v.shape[3])
+        query, key, value = (
+            torch.unflatten(pad(x, (0, 0, 0, 1)).gather(2, index), 2, (-1, size))
+            for x in (q, keys, v)
+        )  # (B, H, N, M, K)
+        score = scores(query, _with_before(key, 0)).to(wide)
+        itself = members[..., None] == _with_before(members, -1)[..., None, :]
+        score = score.masked_fill(itself, ITSELF) - times.clamp(min=1).to(wide).log()
+        score = hide(score, met[number])
+        weights = score.softmax(-1)
+        # The log-sum-exp without torch's function, whose exp is ten times slower on CPUs where it returns 0.
+        total = score.amax(-1, keepdim=True) - weights.amax(-1, keepdim=True).log()
+        weights = weights.to(v.dtype)
+        weights = drop(weights, dropout) if dropout else weights
+        out = (weights @ _with_before(value, 0)).flatten(2, 3)
+        outs.append(out.gather(2, rank[..., None].expand_as(v)))
+        totals.append(total.flatten(2, 3).gather(2, rank[..., None]))  # (B, H, L, 1)
     weights_of_rounds = torch.stack(totals).softmax(0).to(v.dtype)
     return (torch.stack(outs) * weights_of_rounds).sum(0)
-
-
-def _one_round(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    members: Tensor,
-    codes: Tensor,
-    number: int,
-    dropout: float,
-) -> tuple[Tensor, Tensor]:
-    """Results (B, H, N M, K) and log-sum-exps (B, H, N M, 1), in the order of chunks; see `_meetings`."""
-    times, here = _meetings(codes, members, number)
-    row_q, row_k, row_v = (_chunked(x, members) for x in (q, k, v))  # (B, H, N, M, K)
-    wide = torch.promote_types(q.dtype, torch.float32)
-    score = ((row_q / math.sqrt(q.shape[-1])) @ _with_before(row_k, 0).mT).to(wide)
-    itself = members[..., None] == _with_before(members, -1)[..., None, :]
-    score = hide(
-        score.masked_fill(itself, ITSELF) - times.clamp(min=1).to(wide).log(), here
-    )
-    weights = score.softmax(-1)
-    # The log-sum-exp without torch's function, whose exp is ten times slower on CPUs where it returns 0.
-    total = (
-        score.amax(-1, keepdim=True) - weights.amax(-1, keepdim=True).log()
-    )  # (B, H, N, M, 1)
-    weights = weights.to(v.dtype)
-    weights = drop(weights, dropout) if dropout else weights
-    return (weights @ _with_before(row_v, 0)).flatten(2, 3), total.flatten(2, 3)
-
-
-def _meetings(codes: Tensor, members: Tensor, number: int) -> tuple[Tensor, Tensor]:
-    """Number of rounds in which a query meets a key, and whether in this round, (B, H, N, M, 2 M) each.
-
-    `codes` (B, H, R, L + 1) are numbers that differ by 0 or 1 if two tokens have the same bucket and the
-    key's chunk is the query's or the previous one. `own` (B, H, N, M) are the tokens in chunks of round
-    `number`.
-    """
-    times: Tensor | None = None
-    here: Tensor | None = None
-    for other, code in enumerate(codes.unbind(2)):
-        code = code.gather(2, members.flatten(2)).view_as(members)
-        met = (code[..., None] - _with_before(code, NOWHERE)[..., None, :]) >> 1 == 0
-        times = met.to(torch.uint8) if times is None else times + met
-        here = met if other == number else here
-    assert times is not None and here is not None
-    return times, here
-
-
-def _chunked(x: Tensor, members: Tensor) -> Tensor:
-    """Tokens (B, H, L, K) arranged in chunks, (B, H, N, M, K)."""
-    index = members.flatten(2)[..., None].expand(-1, -1, -1, x.shape[3])
-    return torch.unflatten(
-        pad(x, (0, 0, 0, 1)).gather(2, index), 2, tuple(members.shape[2:])
-    )
 
 
 def _with_before(x: Tensor, nothing: int) -> Tensor:
