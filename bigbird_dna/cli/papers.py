@@ -25,9 +25,9 @@ from bigbird_dna.errors import UsageError, check_at_least_one, one_of
 from bigbird_dna.papers.experiments import EXPERIMENTS
 
 if TYPE_CHECKING:
-    from bigbird_dna.papers.nlp.config import AnyTask, TextPaths
+    from bigbird_dna.papers.nlp.config import AnyTask
 
-    OpenedTask = tuple[Any, AnyTask, TextPaths]
+    OpenedTask = tuple[Any, AnyTask, Path]
 
 experiment = Commands(
     help="Run the papers' experiments: attention mechanisms, pretraining, long inputs."
@@ -123,7 +123,7 @@ TextModel = Annotated[
 
 
 def open_task(config: Path, task: str, overrides: list[str] | None) -> "OpenedTask":
-    """Return the module, the section and the paths of a task; `UsageError` without the extra `nlp`."""
+    """Return the module, the section and the directory of a task; `UsageError` without the extra `nlp`."""
     from bigbird_dna.papers.nlp.config import read_config
 
     for library in ("accelerate", "datasets", "rouge_score", "transformers"):
@@ -141,7 +141,7 @@ def open_task(config: Path, task: str, overrides: list[str] | None) -> "OpenedTa
         "summaries": "summarization",
     }
     module: Any = import_module(f"bigbird_dna.papers.nlp.{modules[section.kind]}")
-    return module, section, read.paths(task)
+    return module, section, read.home(task)
 
 
 @nlp.command(
@@ -153,8 +153,8 @@ def prepare(config: TextConfig, task: TaskName, overrides: Overrides = None) -> 
 
     Records come from files, from a public data set (requires network access), or are generated.
     """
-    module, section, paths = open_task(config, task, overrides)
-    module.prepare(section, paths.data)
+    module, section, home = open_task(config, task, overrides)
+    module.prepare(section, home / "data")
 
 
 @nlp.command(
@@ -175,10 +175,10 @@ def train_task(
     from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.training.distributed import job_end
 
-    module, section, paths = open_task(config, task, overrides)
-    check_directory(paths.model, [paths.data])
+    module, section, home = open_task(config, task, overrides)
+    check_directory(home / "model", [home / "data"])
     with cpu_threads(threads):
-        module.train(section, paths, device=device, end=job_end())
+        module.train(section, home, device=device, end=job_end())
 
 
 @nlp.command(
@@ -209,14 +209,14 @@ def predict(
     from bigbird_dna.papers.nlp.records import write_objects
 
     check_at_least_one({"--batch-size": batch_size})
-    module, section, paths = open_task(config, task, overrides)
+    module, section, home = open_task(config, task, overrides)
     if section.kind == "pretraining":
         raise UsageError(
             "tasks of kind pretraining have no predictions: use `bigbird-dna nlp evaluate`"
         )
-    model = model or paths.model
-    records = records or paths.split("test")
-    output = output or paths.predictions
+    model = model or home / "model"
+    records = records or home / "data/test.jsonl"
+    output = output or home / "predictions.jsonl"
     check_output(output, [model, records])
     with cpu_threads(threads):
         lines = module.predict(
@@ -257,12 +257,12 @@ def evaluate(
     from bigbird_dna.disk.outputs import check_output
     from bigbird_dna.model.inference import cpu_threads
 
-    module, section, paths = open_task(config, task, overrides)
-    records = records or paths.split("test")
-    output = output or paths.evaluation
-    evaluated = predictions or paths.predictions
+    module, section, home = open_task(config, task, overrides)
+    records = records or home / "data/test.jsonl"
+    output = output or home / "evaluation.json"
+    evaluated = predictions or home / "predictions.jsonl"
     if section.kind == "pretraining":
-        evaluated = model or paths.model
+        evaluated = model or home / "model"
     check_output(output, [evaluated, records])
     with cpu_threads(threads):
         metrics = module.evaluate(section, records, evaluated)

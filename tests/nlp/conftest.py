@@ -11,7 +11,7 @@ import torch
 import yaml
 from torch import nn
 
-from bigbird_dna.papers.nlp.start import train_tokenizer
+from bigbird_dna.papers.nlp.trainer import train_tokenizer
 from bigbird_dna.tokens.text import JsonTokenizer
 from tests.cli.command import Run, refused
 from tests.golden.messages import message

@@ -13,10 +13,6 @@ from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.input_embeddings import Globals
 from bigbird_dna.papers.nlp.config import AnswersTaskConfig
 from bigbird_dna.papers.nlp.questions import (
-    CLS,
-    PARAGRAPH,
-    QUESTION,
-    SENTENCE,
     TYPES,
     AnswerNetwork,
     Window,
@@ -27,7 +23,7 @@ from bigbird_dna.papers.nlp.questions import (
     window_labels,
 )
 from bigbird_dna.papers.nlp.records import QuestionRecord
-from bigbird_dna.papers.nlp.start import fast_tokenizer
+from bigbird_dna.papers.nlp.trainer import fast_tokenizer
 from bigbird_dna.tokens.text import JsonTokenizer
 from tests.nlp.conftest import ETC, shuffle_weights
 
@@ -51,7 +47,7 @@ RECORD: dict[str, Any] = {
         {"title": "Empty", "sentences": [" "]},
     ],
     "answers": [{"text": "naïve café", "paragraph": 0, "start": 47}],
-    "facts": [{"paragraph": 0, "sentence": 1}, {"paragraph": 1, "sentence": 0}],
+    "facts": [[0, 1], [1, 0]],
     "type": "short",
 }
 
@@ -192,13 +188,13 @@ def test_extra_globals_represent_question_paragraphs_and_sentences(
     tokenizer: Any,
 ) -> None:
     (window,) = make_windows(record(), tokenizer, section(), 24)
-    ids, kinds = window.inputs["input_ids"], window.inputs["global_kinds"]
+    ids, found = window.inputs["input_ids"], window.inputs["global_ids"]
     asked = window.inputs["token_type_ids"].index(1)
-    assert kinds[:asked] == [CLS] + [QUESTION] * (asked - 1)
-    assert window.inputs["global_ids"][:asked] == ids[:asked]
-    rest = [kind for kind in kinds[asked:] if kind > 0]
+    assert found[:asked] == ids[:asked]
+    sep, mask = tokenizer.sep_token_id, tokenizer.mask_token_id
+    rest = [token for token in found[asked:] if token != tokenizer.pad_token_id]
     # A paragraph of white space has only its sentence of white space.
-    assert rest == [PARAGRAPH, SENTENCE, SENTENCE] * 2 + [PARAGRAPH, SENTENCE]
+    assert rest == [sep, mask, mask] * 2 + [sep, mask]
     names = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0)]
     assert window.anchors == names
     owners = np.array(window.inputs["owners"])
@@ -258,7 +254,7 @@ def test_the_right_candidate_and_a_long_answer_are_labels(tokenizer: Any) -> Non
     ids = window.inputs["input_ids"]
     anchors = [ids[token] for token in window.inputs["anchors"]]
     assert anchors == [tokens[0] for tokens in candidates]
-    assert window_labels(window, known, config)["candidates"] == [1]
+    assert window_labels(window, known, config)["facts"] == [0, 1]
     config = section("natural_questions")
     known = record(long_answer=1, answers=[], type="long")
     (window,) = make_windows(known, tokenizer, config, 0)
@@ -281,9 +277,7 @@ def etc_config(**values: Any) -> EncoderConfig:
 def etc_input(lengths: Tensor, width: int) -> dict[str, Tensor]:
     draw = torch.Generator().manual_seed(4)
     batch = len(lengths)
-    global_ids = torch.full((batch, 12), -1)
-    global_ids[:, :4] = torch.randint(5, 50, (batch, 4), generator=draw)
-    kinds = torch.tensor([1, 2, 2, 2, 3, 4, 4, 3, 4, 4, 0, 0]).expand(batch, -1)
+    global_ids = torch.randint(5, 50, (batch, 12), generator=draw)
     return {
         "input_ids": torch.randint(5, 50, (batch, width), generator=draw),
         "token_type_ids": (
@@ -291,7 +285,6 @@ def etc_input(lengths: Tensor, width: int) -> dict[str, Tensor]:
         ).long(),
         "anchors": torch.tensor([[5, 6, -1]] * batch),
         "global_ids": global_ids,
-        "global_kinds": kinds,
         "owners": torch.randint(-1, 12, (batch, width), generator=draw),
     }
 

@@ -121,7 +121,7 @@ def annotations(*longs: int | None, short: int = 0) -> Values:
     }
 
 
-FACTS = [{"paragraph": 0, "sentence": 1}, {"paragraph": 1, "sentence": 0}]
+FACTS = [[0, 1], [1, 0]]
 JOINT = 2 * (1 / 3) * (1 / 2) / (1 / 3 + 1 / 2)
 
 
@@ -152,7 +152,7 @@ JOINT = 2 * (1 / 3) * (1 / 2) / (1 / 3 + 1 / 2)
                     {"answer": "big red car", "facts": [[0, 1], [0, 2]]},
                 ),
                 (
-                    {"type": "yes", "facts": [{"paragraph": 0, "sentence": 0}]},
+                    {"type": "yes", "facts": [[0, 0]]},
                     {"answer": "Yes", "facts": [[0, 0]]},
                 ),
             ],
@@ -326,8 +326,8 @@ def test_generated_answers_follow_from_the_facts_and_are_far_away() -> None:
         assert text.index(" is ") > len(text) / 4
         found = told[record.question]
         assert record.answers[0].text == found
-        (fact,) = record.facts
-        sentence = record.paragraphs[fact.paragraph].sentences[fact.sentence]
+        ((paragraph, number),) = record.facts
+        sentence = record.paragraphs[paragraph].sentences[number]
         assert record.question in sentence and found in sentence
         assert len(record.candidates) == CHAINS and found in record.candidates
 
@@ -377,7 +377,7 @@ def test_hotpotqa() -> None:
     (found,) = read("hotpotqa")
     assert (found.id, found.type, found.answers[0].paragraph) == ("5a8b", "yes", None)
     assert [one.title for one in found.paragraphs] == ["Book"]
-    assert [(one.paragraph, one.sentence) for one in found.facts] == [(0, 1)]
+    assert found.facts == ((0, 1),)
     assert found.facts_elsewhere == 1  # of the official set of facts
     row = json.loads((PUBLIC / "rows.json").read_text())["hotpotqa"]["row"]
     spread = public_record("hotpotqa", {**row, "answer": "Bob"})

@@ -16,7 +16,7 @@ from bigbird_dna.model.directory import build_network, load, save
 from bigbird_dna.model.settings import ClassificationSettings, PretrainingSettings
 from bigbird_dna.papers.nlp.config import parse_config
 from bigbird_dna.papers.nlp.data import HELD_OUT
-from bigbird_dna.papers.nlp.start import (
+from bigbird_dna.papers.nlp.trainer import (
     Start,
     fast_tokenizer,
     make_start,

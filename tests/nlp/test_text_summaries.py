@@ -26,11 +26,11 @@ from bigbird_dna.papers.nlp.data import FACTS, MARK, generate_facts
 from bigbird_dna.papers.nlp.records import SummaryRecord, read_records
 from bigbird_dna.papers.nlp.summarization import (
     IGNORED,
+    Summarizer,
     evaluate,
-    open_model,
+    open_pegasus,
     split_sentences,
 )
-from bigbird_dna.papers.nlp.summarizer import Summarizer
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
@@ -69,7 +69,7 @@ def test_summaries_from_records_to_metrics(
 
 
 def test_facts_are_at_the_end_and_nowhere_else() -> None:
-    generated = GeneratedConfig(train=100, test=40, words=1200, seed=3)
+    generated = GeneratedConfig(train=100, test=40, words=1200)
     made = [*generate_facts(generated, "test")]
     assert made == [*generate_facts(generated, "test")]
     assert made != [*generate_facts(generated, "valid")]
@@ -255,7 +255,7 @@ def test_documents_may_be_read_by_any_attention(attention: str) -> None:
 
 @pytest.mark.parametrize("changes", [{"kmers": 4}, {"norm": "pre"}])
 def test_what_a_summarizer_cannot_have_is_refused(changes: dict[str, Any]) -> None:
-    with fails(ConfigError, f"encoder.{next(iter(changes))}"):
+    with fails(ConfigError, *changes):
         summarizer(**changes)
 
 
@@ -309,7 +309,7 @@ def test_pegasus_is_trained_and_summarizes(
     done(run, config, "facts", "prepare", "train", "predict", "evaluate")
     home = tmp_path / "results/facts"
     assert len(read_lines(home / "predictions.jsonl")) == 3
-    trained, _ = open_model(home / "model")
+    trained, _ = open_pegasus(home / "model")
     for name, tensor in model.state_dict().items():
         torch.testing.assert_close(
             trained.state_dict()[name], tensor, atol=1e-6, rtol=0
@@ -324,7 +324,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     write_pegasus(tmp_path)
     update_json(tmp_path / "config.json", d_model="x")
     with fails(DataError, tmp_path, "d_model"):
-        open_model(tmp_path)
+        open_pegasus(tmp_path)
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ except BigBirdDnaError as error:
     sys.exit(f"bigbird-dna: error: {error}")
 
 NLP_RESULTS = Path(NLP.results)
-TASK = NLP.paths("{task}")
+TASK = NLP.home("{task}")
 # Pretraining tasks have no predictions: the model itself is evaluated.
 PRETRAINED = {name for name, task in NLP.tasks.items() if task.kind == "pretraining"}
 
@@ -43,7 +43,7 @@ rule nlp_prepare:
     input:
         config=rules.nlp_config.output,
     output:
-        [TASK.split(split) for split in ("train", "valid", "test")],
+        [TASK / f"data/{split}.jsonl" for split in ("train", "valid", "test")],
     log:
         NLP_RESULTS / "logs/prepare-{task}.log",
     benchmark:
@@ -58,7 +58,7 @@ rule nlp_train:
         config=rules.nlp_config.output,
         records=rules.nlp_prepare.output,
     output:
-        directory(TASK.model),
+        directory(TASK / "model"),
     log:
         NLP_RESULTS / "logs/train-{task}.log",
     benchmark:
@@ -77,10 +77,10 @@ rule nlp_train:
 rule nlp_predict:
     input:
         config=rules.nlp_config.output,
-        records=TASK.split("test"),
+        records=TASK / "data/test.jsonl",
         model=rules.nlp_train.output,
     output:
-        TASK.predictions,
+        TASK / "predictions.jsonl",
     log:
         NLP_RESULTS / "logs/predict-{task}.log",
     benchmark:
@@ -99,12 +99,11 @@ rule nlp_evaluate:
         config=rules.nlp_config.output,
         records=rules.nlp_prepare.output,
         evaluated=lambda wildcards: (
-            NLP.paths(wildcards.task).model
-            if wildcards.task in PRETRAINED
-            else NLP.paths(wildcards.task).predictions
+            NLP.home(wildcards.task)
+            / ("model" if wildcards.task in PRETRAINED else "predictions.jsonl")
         ),
     output:
-        TASK.evaluation,
+        TASK / "evaluation.json",
     log:
         NLP_RESULTS / "logs/evaluate-{task}.log",
     benchmark:

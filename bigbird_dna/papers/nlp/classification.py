@@ -14,20 +14,17 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from torch import Tensor
 from torch.nn import functional as F
 
-from bigbird_dna.errors import ModelError
-from bigbird_dna.model.directory import load
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.settings import ClassificationSettings
-from bigbird_dna.papers.nlp.config import ClassificationTaskConfig, TextPaths
-from bigbird_dna.papers.nlp.data import column, generate_documents, write_splits
+from bigbird_dna.papers.nlp.config import ClassificationTaskConfig
+from bigbird_dna.papers.nlp.data import generate_documents, write_splits
 from bigbird_dna.papers.nlp.records import (
     ClassificationRecord,
     read_labeled,
     read_predictions,
     read_records,
 )
-from bigbird_dna.papers.nlp.start import fast_tokenizer, make_start
-from bigbird_dna.papers.nlp.trainer import fit
+from bigbird_dna.papers.nlp.trainer import begin_training, fit, open_trained
 
 PAIRS = (
     ("sentence1", "sentence2"),
@@ -63,7 +60,7 @@ def public_record(row: Mapping[str, Any], regression: bool) -> dict[str, Any]:
         if first in row and second in row:
             record = {"text": row[first], "pair": row[second]}
     if not record:
-        record = {"text": column(row, "text", "sentence")}
+        record = {"text": row.get("text", row.get("sentence"))}
     label = row.get("label", row.get("hyperpartisan"))
     if label is None or (type(label) is int and label < 0):
         return record  # test rows of GLUE have the label -1
@@ -98,17 +95,13 @@ def encode(tokenizer: Any, records: Sequence[ClassificationRecord], length: int)
     return tokenizer.pad(rows, return_tensors="pt")
 
 
-def train(section: ClassificationTaskConfig, paths: TextPaths, **options: Any) -> None:
+def train(section: ClassificationTaskConfig, home: Path, **options: Any) -> None:
     """Train a classifier and write a model directory; `options` are those of `fit`."""
-    train = read_labeled(paths.split("train"), ClassificationRecord, section)
-    valid = read_labeled(paths.split("valid"), ClassificationRecord, section)
+    train, valid, start, tokenizer = begin_training(section, home, ClassificationRecord)
     labels: list[str] = []
     if not section.regression:
         labels = sorted({str(record.label) for record in train})
         valid = [record for record in valid if record.label in labels]
-    texts = [text for record in train for text in (record.text, record.pair) if text]
-    start = make_start(section, texts)
-    tokenizer = fast_tokenizer(start.tokenizer)
 
     def collate(examples: Sequence[Any]) -> dict[str, Tensor]:
         records = [record for record, _ in examples]
@@ -122,8 +115,7 @@ def train(section: ClassificationTaskConfig, paths: TextPaths, **options: Any) -
         outputs=len(labels) or 1, labels=tuple(labels), pooling="cls", head="linear"
     )
     network = TextClassifier(start.config, settings.outputs, "cls", "linear")
-    start.initialize(network)
-    fit(network, section, paths, start, settings, train, valid, collate, **options)
+    fit(network, section, home, start, settings, train, valid, collate, **options)
 
 
 def predict(
@@ -134,12 +126,8 @@ def predict(
     batch_size: int,
 ) -> Iterator[dict[str, Any]]:
     """Yield each record's class with the probabilities of all classes, or its score."""
-    model = load(directory)
-    settings = model.settings
-    if not isinstance(settings, ClassificationSettings):
-        raise ModelError(f"{directory}: needs a classification model")
-    tokenizer = fast_tokenizer(model.tokenizer)
-    network = model.network.to(device)
+    model, network, tokenizer = open_trained(directory, ClassificationSettings, device)
+    settings: Any = model.settings
     length = min(section.length, model.config.max_length)
     records = [*read_records(path, ClassificationRecord)]
     for first in range(0, len(records), batch_size):

@@ -18,10 +18,10 @@ from bigbird_dna.config.section import DirectoryName, FileName, Section, field
 from bigbird_dna.errors import ConfigError, one_of
 
 SPLITS = ("train", "valid", "test")
-Held = Annotated[
-    Annotated[float, Field(gt=0, lt=1)] | str, Field(union_mode="left_to_right")
-]
-"""Name of a split of a public data set, or the fraction of its training split that is held out."""
+# Files of a task, in `NlpConfig.home`.
+TRAIN, VALID, TEST = "data/train.jsonl", "data/valid.jsonl", "data/test.jsonl"
+MODEL, CHECKPOINTS = "model", "checkpoints"
+PREDICTIONS, EVALUATION = "predictions.jsonl", "evaluation.json"
 
 
 class HubConfig(Section):
@@ -29,11 +29,11 @@ class HubConfig(Section):
 
     name: str = Field(description="name of the data set")
     subset: str | None = field(None, "subset of the data set; null: the only one")
-    valid: Held = field(
+    valid: float | str = field(
         "validation",
         "split for validation, or the fraction of the training split to hold out at random",
     )
-    test: Held = field("test", "split for testing, or a fraction likewise")
+    test: float | str = field("test", "split for testing, or a fraction likewise")
 
 
 class GeneratedConfig(Section):
@@ -43,7 +43,6 @@ class GeneratedConfig(Section):
     valid: int = field(200, "number of validation records", ge=1)
     test: int = field(200, "number of test records", ge=1)
     words: int = field(400, "words per document", ge=24)
-    seed: int = field(1, "random seed", ge=0, lt=2**32)
 
 
 class FilesConfig(Section):
@@ -109,10 +108,8 @@ class PretrainingTaskConfig(TextTaskConfig):
 
     kind: Literal["pretraining"]
     length: int = field(512, "tokens per input, including [CLS] and [SEP]", ge=16)
-    stride: int | None = field(
-        None,
-        "distance in tokens between training inputs; null: inputs do not overlap",
-        ge=1,
+    stride: int = field(
+        0, "tokens that consecutive training inputs of a document share", ge=0
     )
 
 
@@ -177,21 +174,6 @@ TaskName = Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 Tasks = dict[TaskName, Annotated[AnyTask, Field(discriminator="kind")]]
 
 
-class TextPaths:
-    """Paths of a task's files, below `results` and the task's name."""
-
-    def __init__(self, results: Path, name: str) -> None:
-        directory = results / name
-        self.data = directory / "data"
-        self.model = directory / "model"
-        self.checkpoints = directory / "checkpoints"
-        self.predictions = directory / "predictions.jsonl"
-        self.evaluation = directory / "evaluation.json"
-
-    def split(self, split: str) -> Path:
-        return self.data / f"{split}.jsonl"
-
-
 class NlpConfig(Section):
     """All tasks, by name."""
 
@@ -211,8 +193,9 @@ class NlpConfig(Section):
         values = {"results": self.results, "tasks": {name: section}}
         return json.dumps(values, indent=1, ensure_ascii=False)
 
-    def paths(self, name: str) -> TextPaths:
-        return TextPaths(Path(self.results), name)
+    def home(self, name: str) -> Path:
+        """Return the directory of a task's files."""
+        return Path(self.results, name)
 
 
 def read_config(path: Path, overrides: Sequence[str] = ()) -> NlpConfig:

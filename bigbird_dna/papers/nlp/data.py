@@ -52,26 +52,22 @@ def write_splits(
     counts = []
     with into_directory(directory, files.values()) as temporary:
         for split in SPLITS:
+            source = files.get(split, f"{split} records")
             rows: Iterable[Values]
-            records: Iterable[Record]
-            if files and not public:
-                records = read_records(Path(files[split]), kind)
+            if files:
+                rows = converted(read_rows(Path(source)), convert, source)
+            elif hub:
+                rows = converted(hub[split], convert, source)
+            elif data.generated is None:
+                rows = python_topics(split)
+            elif generate is None:
+                raise ConfigError("data.generated: not available for this task")
             else:
-                source: Path | str
-                if files:
-                    source = Path(files[split])
-                    rows = converted(read_rows(source), convert, source)
-                elif data.hub is not None:
-                    source = f"{data.hub.name} ({split})"
-                    rows = converted(hub[split], convert, source)
-                elif data.generated is None:
-                    source, rows = "Python's documentation", python_topics(split)
-                elif generate is None:
-                    raise ConfigError("data.generated: not available for this task")
-                else:
-                    source, rows = "generated records", generate(data.generated, split)
-                lines = ((n, json.dumps(row)) for n, row in enumerate(rows, 1))
-                records = parse_records(lines, kind, source)
+                rows = generate(data.generated, split)
+            lines = ((number, json.dumps(row)) for number, row in enumerate(rows, 1))
+            records = parse_records(lines, kind, source)
+            if files and not public:
+                records = read_records(Path(source), kind)
             values = (
                 record.model_dump(exclude_unset=True) | {"id": record.id}
                 for record in records
@@ -106,14 +102,6 @@ def converted(
             yield record
 
 
-def column(row: Mapping[str, Any], *names: str) -> Any:
-    """Return a row's value of the first of these columns that exists; `KeyError` if there is none."""
-    for name in names:
-        if name in row:
-            return row[name]
-    raise KeyError(" or ".join(names))
-
-
 def hub_splits(hub: HubConfig) -> dict[str, Any]:
     """Return the splits of a public data set; `DataError` if it cannot be loaded. No code of it is run.
 
@@ -144,33 +132,44 @@ def python_topics(split: str) -> Iterator[Values]:
         yield {"id": name, "text": topics[name]}
 
 
-def _words(first: str, second: str) -> tuple[str, ...]:
-    return tuple(start + end for start in first.split() for end in second.split())
-
-
-def _rng(generated: GeneratedConfig, split: str) -> np.random.Generator:
-    return np.random.default_rng((generated.seed, SPLITS.index(split)))
-
-
+SYLLABLES = [
+    "ba",
+    "de",
+    "fi",
+    "go",
+    "ku",
+    "la",
+    "me",
+    "no",
+    "ri",
+    "tu",
+    "sha",
+    "wo",
+    "ce",
+    "ju",
+    "pa",
+    "vi",
+    "ze",
+    "xo",
+]
+WORDS = [start + end for start in SYLLABLES for end in ("ber", "dan", "kil", "mos")]
+NAMES, VALUES, FILLERS = WORDS[:24], WORDS[24:48], WORDS[48:]
 SPEAKERS = ("mother", "father")
 PLACES = ("harbour", "mountain")
-FILLERS = _words(
-    "ba de fi go ku la me no ri tu", "ber dan kil mos pun sel tir vok wan zed"
-)  # uninformative
 
 
 def generate_documents(generated: GeneratedConfig, split: str) -> Iterator[Values]:
-    """Yield the records of a split with equally frequent classes, determined by `generated.seed` and `split`.
+    """Yield the records of a split with equally frequent classes.
 
     The class depends on two facts farther apart than the attention window, among uninformative words: who
     spoke (second quarter of the document), and where they went (last quarter). A model that sees one fact has
     an accuracy of one half; a model that sees none, one quarter.
     """
-    rng = _rng(generated, split)
+    rng = np.random.default_rng((1, SPLITS.index(split)))
     words = generated.words
     for number in range(getattr(generated, split)):
         speaker, place = SPEAKERS[number % 2], PLACES[number // 2 % 2]
-        text = [FILLERS[index] for index in rng.integers(0, len(FILLERS), words)]
+        text = rng.choice(FILLERS, words).tolist()
         first = int(rng.integers(words // 4, words // 2))
         second = int(rng.integers(words * 3 // 4, words - words // 16))
         text[second:second] = f"they went to the {place} .".split()
@@ -178,30 +177,27 @@ def generate_documents(generated: GeneratedConfig, split: str) -> Iterator[Value
         yield {"text": " ".join(text), "label": f"{speaker} {place}"}
 
 
-NAMES = _words("ba de fi go ku la", "ber dan kil mos")
-VALUES = _words("me no ri tu sha wo", "ber dan kil mos")
-QUESTION_FILLERS = _words("ce ju pa vi ze xo", "ber dan kil mos")
 CHAINS = 4
 """Names in a document that have a value; a model that cannot see the question is right for one of them."""
 PARAGRAPH_SENTENCES = 6
 
 
 def generate_questions(generated: GeneratedConfig, split: str) -> Iterator[Values]:
-    """Yield the records of a split, with the answers of all forms, determined by `generated.seed` and `split`.
+    """Yield the records of a split, with the answers of all forms.
 
     Questions are names. Facts are sentences `name is value.`, none of them in the first third, for several
     names, at random positions in each document. The answer is the value of the name, and its sentence is the
     supporting fact. Training documents have between a third of the words and all of them: shorter ones are
     learned faster.
     """
-    rng = _rng(generated, split)
+    rng = np.random.default_rng((1, SPLITS.index(split)))
     for _ in range(getattr(generated, split)):
         words = generated.words
         if split == "train":
             words = int(rng.integers(words // 3, words + 1))
         count = max(words // 3, 2 * CHAINS)  # sentences of three words each
         sentences = []
-        for fillers in rng.choice(QUESTION_FILLERS, (count, 3)).tolist():
+        for fillers in rng.choice(FILLERS, (count, 3)).tolist():
             sentences.append(" ".join(fillers) + ". ")
         names = rng.permutation(NAMES)[:CHAINS].tolist()
         values = rng.permutation(VALUES)[:CHAINS].tolist()
@@ -220,7 +216,7 @@ def generate_questions(generated: GeneratedConfig, split: str) -> Iterator[Value
             "question": names[0],
             "paragraphs": paragraphs,
             "answers": [{"text": values[0], "paragraph": paragraph, "start": start}],
-            "facts": [{"paragraph": paragraph, "sentence": sentence}],
+            "facts": [(paragraph, sentence)],
             "type": "short",
             "long_answer": paragraph,
             "candidates": sorted(values),
@@ -250,14 +246,14 @@ STRAY = 0.25  # fraction of the words before the facts that are values
 
 
 def generate_facts(generated: GeneratedConfig, split: str) -> Iterator[Values]:
-    """Yield the records of a split, a function of seed and split.
+    """Yield the records of a split.
 
     Summaries are lists of facts, each with a mark, an attribute and its value (`remember color red`), at the
     very end of the document. Values also occur among the other words. A model that sees only the beginning
     can predict the attributes, which are half of the summary's words, and one in sixteen values. Documents
     have `generated.words` words; of those for training, the first 94 % have a fiftieth, the next 4 % a sixth.
     """
-    rng = _rng(generated, split)
+    rng = np.random.default_rng((1, SPLITS.index(split)))
     attributes = sorted(FACTS)
     count = getattr(generated, split)
     for number in range(count):
@@ -268,12 +264,11 @@ def generate_facts(generated: GeneratedConfig, split: str) -> Iterator[Values]:
             words = max(words // 6, 24)
         before = words - 3 * len(FACTS)
         stray = rng.random(before) < STRAY
-        fillers = np.array(FILLERS)[rng.integers(0, len(FILLERS), before)]
-        values = np.array(FACT_VALUES)[rng.integers(0, len(FACT_VALUES), before)]
+        fillers, values = rng.choice(FILLERS, before), rng.choice(FACT_VALUES, before)
         document = np.where(stray, values, fillers).tolist()
         facts = {}
         for name in attributes:
-            facts[name] = FACTS[name][int(rng.integers(len(FACTS[name])))]
+            facts[name] = str(rng.choice(FACTS[name]))
         for index in rng.permutation(len(attributes)):
             document += [MARK, attributes[index], facts[attributes[index]]]
         summary = " ".join(f"{name} {value}" for name, value in facts.items())

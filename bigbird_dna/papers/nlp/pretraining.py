@@ -17,11 +17,15 @@ from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.settings import PretrainingSettings
-from bigbird_dna.papers.nlp.config import PretrainingTaskConfig, TextPaths
+from bigbird_dna.papers.nlp.config import (
+    CHECKPOINTS,
+    TRAIN,
+    VALID,
+    PretrainingTaskConfig,
+)
 from bigbird_dna.papers.nlp.data import write_splits
 from bigbird_dna.papers.nlp.records import TextRecord, read_records
-from bigbird_dna.papers.nlp.start import fast_tokenizer, make_start
-from bigbird_dna.papers.nlp.trainer import fit
+from bigbird_dna.papers.nlp.trainer import fast_tokenizer, fit, make_start
 from bigbird_dna.pretraining.task import init_from_counts
 
 MASKED = 0.15  # fraction of masked tokens
@@ -61,23 +65,22 @@ def prepare(section: PretrainingTaskConfig, directory: Path) -> None:
 
 
 def read_inputs(
-    path: Path, tokenizer: Any, length: int, stride: int | None, cache: Path
+    path: Path, tokenizer: Any, length: int, stride: int, cache: Path
 ) -> Any:
     """Return the inputs of a file of documents, [CLS] tokens [SEP], as a memory-mapped data set.
 
-    No input spans two documents; inputs of a document begin every `stride` tokens, without overlap if None.
+    No input spans two documents; consecutive inputs of a document have `stride` tokens in common.
     """
     from datasets import Dataset, disable_progress_bars
 
     disable_progress_bars()
-    overlap = max(length - 2 - stride, 0) if stride else 0
 
     def tokenize(batch: dict[str, list[str]]) -> dict[str, Any]:
         encoded = tokenizer(
             batch["text"],
             truncation=True,
             max_length=length,
-            stride=overlap,
+            stride=stride,
             return_overflowing_tokens=True,
             return_special_tokens_mask=True,
         )
@@ -90,17 +93,16 @@ def read_inputs(
     return documents.map(tokenize, batched=True, remove_columns=columns)
 
 
-def train(section: PretrainingTaskConfig, paths: TextPaths, **options: Any) -> None:
+def train(section: PretrainingTaskConfig, home: Path, **options: Any) -> None:
     """Train on masked tokens and write a model directory; `options` are those of `fit`."""
-    files = paths.split("train"), paths.split("valid")
+    files = home / TRAIN, home / VALID
     texts = (record.text for record in read_records(files[0], TextRecord))
     start = make_start(section, texts)
     tokenizer = fast_tokenizer(start.tokenizer)
-    cache = paths.checkpoints / "datasets"
+    cache = home / CHECKPOINTS / "datasets"
     train = read_inputs(files[0], tokenizer, section.length, section.stride, cache)
-    valid = read_inputs(files[1], tokenizer, section.length, None, cache)
+    valid = read_inputs(files[1], tokenizer, section.length, 0, cache)
     network = MaskedModel(start.config, next_sentence=False)
-    start.initialize(network)
     if not start.weights:
         rows = [np.array(ids[1:-1]) for ids in train[:COUNTED]["input_ids"]]
         bounds = np.cumsum([0, *map(len, rows)])
@@ -118,7 +120,7 @@ def train(section: PretrainingTaskConfig, paths: TextPaths, **options: Any) -> N
         return dict(mask([*rows]))
 
     settings = PretrainingSettings(next_sentence=False)
-    fit(network, section, paths, start, settings, train, valid, collate, **options)
+    fit(network, section, home, start, settings, train, valid, collate, **options)
 
 
 def evaluate(
@@ -131,7 +133,7 @@ def evaluate(
     network: Any = model.network.to(device)
     tokenizer = fast_tokenizer(model.tokenizer)
     rng = np.random.default_rng(section.seed)
-    bits = right = masked = tokens = characters = 0.0
+    bits = masked = tokens = characters = 0.0
     for record in read_records(records, TextRecord):
         characters += len(record.text)
         encoded = tokenizer(
@@ -152,12 +154,10 @@ def evaluate(
                 logits = network(ids, lengths, None, positions).tokens.float()
             loss = F.cross_entropy(logits, labels, reduction="sum")
             bits += float(loss) / np.log(2)
-            right += int((logits.argmax(-1) == labels).sum())
             masked += len(hidden)
     if not masked:
         raise DataError(f"{records}: no tokens to mask")
     return {
         "bits_per_character": bits / masked * tokens / characters,
-        "masked_accuracy": right / masked,
         "masked_tokens": int(masked),
     }

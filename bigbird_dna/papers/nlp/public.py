@@ -51,7 +51,7 @@ def _hotpotqa(row: Row) -> Values:
         if number is None or sentence >= len(paragraphs[number]["sentences"]):
             missing.add((title, sentence))
         else:
-            facts.append({"paragraph": number, "sentence": sentence})
+            facts.append((number, sentence))
     record = {
         "id": str(row.get("id") or row.get("_id") or ""),
         "question": row["question"],
@@ -65,13 +65,12 @@ def _hotpotqa(row: Row) -> Values:
     if normalize_answer(text) in ("yes", "no"):
         return {**record, "type": normalize_answer(text), "answers": [{"text": text}]}
     answers = []
-    for fact in facts:
-        sentences = paragraphs[fact["paragraph"]]["sentences"]
-        before = len("".join(sentences[: fact["sentence"]]))
-        for match in re.finditer(re.escape(text), sentences[fact["sentence"]]):
+    for number, sentence in facts:
+        sentences = paragraphs[number]["sentences"]
+        before = len("".join(sentences[:sentence]))
+        for match in re.finditer(re.escape(text), sentences[sentence]):
             start = before + match.start()
-            answer = {"text": text, "paragraph": fact["paragraph"], "start": start}
-            answers.append(answer)
+            answers.append({"text": text, "paragraph": number, "start": start})
     return {**record, "type": "short", "answers": answers or [{"text": text}]}
 
 

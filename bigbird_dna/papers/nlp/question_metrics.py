@@ -88,7 +88,7 @@ def hotpot_metrics(
     answer = overlap(*texts)
     if texts[0] != texts[1] and VERDICTS & {*texts}:
         answer = 0.0, 0.0, 0.0
-    known = {(fact.paragraph, fact.sentence) for fact in record.facts}
+    known = {*record.facts}
     predicted = {tuple(fact) for fact in prediction.get("facts", ())}
     common = len(predicted & known)
     facts = (

@@ -19,15 +19,13 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from bigbird_dna.config.network import EncoderConfig
-from bigbird_dna.errors import DataError, ModelError
-from bigbird_dna.model.directory import load
+from bigbird_dna.errors import DataError
 from bigbird_dna.model.heads import QuestionAnswerer
 from bigbird_dna.model.input_embeddings import Globals, initialize
 from bigbird_dna.model.settings import OtherSettings, Task, register_settings
 from bigbird_dna.papers.nlp.config import (
     AnswerForm,
     AnswersTaskConfig,
-    TextPaths,
 )
 from bigbird_dna.papers.nlp.data import generate_questions, write_splits
 from bigbird_dna.papers.nlp.public import public_record
@@ -38,16 +36,10 @@ from bigbird_dna.papers.nlp.records import (
     read_predictions,
     read_records,
 )
-from bigbird_dna.papers.nlp.start import fast_tokenizer, make_start
-from bigbird_dna.papers.nlp.trainer import fit
+from bigbird_dna.papers.nlp.trainer import begin_training, fit, open_trained
 
 TYPES = ("null", "yes", "no", "short", "long")
 """Answer types predicted by a head on [CLS]; those of HotpotQA are yes, no and short."""
-
-UNUSED, CLS, QUESTION, PARAGRAPH, SENTENCE, CANDIDATE = range(6)
-"""Kinds of extra globals; those of question tokens and [CLS] also have a token embedding."""
-SCORED = {"hotpotqa": SENTENCE, "wikihop": CANDIDATE}
-"""Kind of the anchors, which have a score."""
 
 BEGINNINGS = 20
 """Number of best-scoring tokens of a window that are tried as the beginning of an answer."""
@@ -83,12 +75,6 @@ def span_loss(start: Tensor, end: Tensor, spans: Tensor) -> Tensor:
     return -(start + end).masked_fill(first < 0, -torch.inf).logsumexp(1).mean()
 
 
-def class_loss(logits: Tensor, classes: Tensor) -> Tensor:
-    """Return the cross-entropy of logits (B, C) and classes (B, 1; `NONE` counts as 0), as a mean over rows."""
-    total = F.cross_entropy(logits, classes[:, 0], ignore_index=NONE, reduction="sum")
-    return total / len(logits)
-
-
 class AnswerNetwork(QuestionAnswerer):
     """`QuestionAnswerer` with additional heads, and extra globals that represent parts of the input.
 
@@ -104,8 +90,7 @@ class AnswerNetwork(QuestionAnswerer):
         self.long_spans = nn.Linear(config.hidden, 2)
         self.types = nn.Linear(config.hidden, len(TYPES))
         self.anchors = nn.Linear(config.hidden, 1)
-        self.kinds = nn.Embedding(CANDIDATE + 1, config.hidden)
-        for head in (self.long_spans, self.types, self.anchors, self.kinds):
+        for head in (self.long_spans, self.types, self.anchors):
             initialize(head, config.hidden)
 
     def forward(  # type: ignore[override]
@@ -114,22 +99,18 @@ class AnswerNetwork(QuestionAnswerer):
         token_type_ids: Tensor,
         anchors: Tensor,
         global_ids: Tensor,
-        global_kinds: Tensor,
         owners: Tensor,
         labels: dict[str, Tensor] | None = None,
     ) -> dict[str, Any]:
         """Return the scores of tokens (B, L, 4), types (B, 5) and anchors (B, A), and the loss.
 
         `token_type_ids` (B, L) are 1 for tokens of the context, which is followed by one more token. `anchors` (B, A)
-        are positions among extra globals and tokens. `global_ids` (B, G) are tokens of [CLS] and question,
-        `global_kinds` (B, G) their kinds, and `owners` (B, L) as in `Globals.owners`. `labels` are those of
-        `collate`.
+        are positions among extra globals and tokens. `global_ids` (B, G) are the tokens whose embeddings the
+        extra globals have, and `owners` (B, L) as in `Globals.owners`. `labels` are those of `window_labels`.
         """
         extra = None
         if global_ids.shape[1]:
-            content = self.encoder.embeddings.token(global_ids.clamp(min=0))
-            content = content * (global_ids >= 0)[..., None]
-            extra = Globals(content + self.kinds(global_kinds), owners)
+            extra = Globals(self.encoder.embeddings.token(global_ids), owners)
         positions = torch.arange(1, input_ids.shape[1] + 1, device=input_ids.device)
         lengths = (token_type_ids * positions).amax(1) + 1
         encoded = self.encoder.encode(input_ids, lengths, token_type_ids, extra)
@@ -156,16 +137,17 @@ class AnswerNetwork(QuestionAnswerer):
 
     def loss(self, output: dict[str, Tensor], labels: dict[str, Tensor]) -> Tensor:
         """Return the sum of the heads' losses in nats per window."""
+        facts = labels["facts"]
         if self.form == "wikihop":
-            return class_loss(output["anchors"], labels["candidates"])
+            each = output["anchors"].log_softmax(-1).masked_fill(facts < 1, 0)
+            return -each.sum() / len(facts)
         spans = output["spans"].unbind(-1)
         loss = span_loss(spans[0], spans[1], labels["spans"])
         if self.form == "natural_questions":
             loss += span_loss(spans[2], spans[3], labels["long_spans"])
         if self.form in ("natural_questions", "hotpotqa"):
-            loss += class_loss(output["types"], labels["types"])
+            loss += F.cross_entropy(output["types"], labels["types"][:, 0])
         if self.form == "hotpotqa":
-            facts = labels["facts"]
             each = F.binary_cross_entropy_with_logits(
                 output["anchors"], facts.float(), reduction="none"
             )
@@ -202,7 +184,8 @@ def make_windows(
 
     With `extra` globals, these represent, in order, [CLS], the question's tokens, the candidates, and each
     paragraph of the window with, if supporting facts are predicted, each of its sentences; parts beyond the
-    number `extra` have none. `DataError` if question and candidates leave too few tokens.
+    number `extra` have none. Their embeddings are those of the tokens, or of [UNK], [SEP] and [MASK] for
+    candidates, paragraphs and sentences. `DataError` if question and candidates leave too few tokens.
     """
     # A text begins with a space: tokens of words depend on it.
     candidates = record.candidates if section.form == "wikihop" else ()
@@ -210,7 +193,7 @@ def make_windows(
         [f" {text}" for text in (record.question, *candidates)]
     )
     size = len(tokenizer(header)["input_ids"])
-    if size + section.stride >= section.length:
+    if size + section.stride + 1 >= section.length:
         raise DataError(
             f"record {record.id!r}: question and {len(candidates)} candidates have {size} tokens; length "
             f"{section.length} leaves too few tokens for the paragraphs"
@@ -251,33 +234,32 @@ def make_windows(
         start += in_context & ~visible[start]
         first = np.minimum(start, len(visible) - 1)
 
-        slots: dict[tuple[int, int, int], int] = {}  # globals
+        # Globals: token and what it represents.
+        slots: dict[tuple[int, int, int], int] = {}
         anchors: dict[Span, int] = {}
         owners = []
         separators = 0
         for position, token in enumerate(ids[:-1]):
-            unit = (QUESTION if position else CLS), position, 0
+            unit = token, position, NONE
             if in_context[position]:
                 number, sentence = part_of[first[position]].tolist()
-                unit = PARAGRAPH, number, 0
+                unit = tokenizer.sep_token_id, number, NONE
                 slots.setdefault(unit, len(slots))
                 if section.form == "hotpotqa" and sentence != NONE:
-                    unit = SENTENCE, number, sentence
+                    unit = tokenizer.mask_token_id, number, sentence
             elif separators:
-                unit = CANDIDATE, separators - 1, 0
+                unit = tokenizer.unk_token_id, separators - 1, 0
             slot = slots.setdefault(unit, len(slots))
             owners.append(slot if slot < extra else NONE)
-            if unit[0] == SCORED.get(section.form) and (slot < extra or not extra):
+            if unit[2] != NONE and (slot < extra or not extra):
                 anchors.setdefault(unit[1:], slot if extra else position)
             separators += token == tokenizer.sep_token_id
-        kinds = [kind for kind, _, _ in slots]
-        asked = [ids[at] if kind <= QUESTION else NONE for kind, at, _ in slots]
+        global_ids = [token for token, _, _ in slots]
         inputs = {
             "input_ids": ids,
             "token_type_ids": types,
             "anchors": [*anchors.values()] or [NONE],
-            "global_ids": (asked + [NONE] * extra)[:extra],
-            "global_kinds": (kinds + [UNUSED] * extra)[:extra],
+            "global_ids": (global_ids + [tokenizer.pad_token_id] * extra)[:extra],
             "owners": [*owners, NONE],
         }
         is_answer = in_context & (part_of[first, 1] != NONE)
@@ -320,23 +302,19 @@ def window_labels(
             for match in re.finditer(pattern, record.context, re.IGNORECASE):
                 spans.add(window.find(*match.span()))
     known = sorted(span for span in spans if span is not None)
-    kind, long = record.type, None
+    kind, long = record.type or "short", None
     if record.long_answer is not None:
         long = window.find(*record.bounds(record.long_answer))
         if long is None:
             kind = "null"
-    candidate = NONE
+    true_anchors = {*record.facts}
     if section.form == "wikihop":
-        name = record.candidates.index(record.answers[0].text), 0
-        if name in window.anchors:
-            candidate = window.anchors.index(name)
-    facts = {(fact.paragraph, fact.sentence) for fact in record.facts}
+        true_anchors = {(record.candidates.index(record.answers[0].text), 0)}
     return {
         "spans": [token for span in known for token in span] or [0, 0],
         "long_spans": long or (0, 0),
-        "types": [NONE if kind is None else TYPES.index(kind)],
-        "candidates": [candidate],
-        "facts": [int(name in facts) for name in window.anchors] or [NONE],
+        "types": [TYPES.index(kind)],
+        "facts": [int(name in true_anchors) for name in window.anchors] or [NONE],
     }
 
 
@@ -352,17 +330,12 @@ def prepare(section: AnswersTaskConfig, directory: Path) -> None:
     )
 
 
-def train(section: AnswersTaskConfig, paths: TextPaths, **options: Any) -> None:
+def train(section: AnswersTaskConfig, home: Path, **options: Any) -> None:
     """Train on a window of each record per epoch and write a model directory; `options` are those of `fit`.
 
-    With probability 0.5, the window is one with part of the answer, if there is any.
+    With probability 0.5, the window is one with an answer, if there is any.
     """
-    train = read_labeled(paths.split("train"), QuestionRecord, section)
-    valid = read_labeled(paths.split("valid"), QuestionRecord, section)
-    texts = [record.question for record in train]
-    texts += [paragraph.text for record in train for paragraph in record.paragraphs]
-    start = make_start(section, texts)
-    tokenizer = fast_tokenizer(start.tokenizer)
+    train, valid, start, tokenizer = begin_training(section, home, QuestionRecord)
     pad_id = tokenizer.pad_token_id
     extra = start.config.num_global_tokens
 
@@ -374,7 +347,7 @@ def train(section: AnswersTaskConfig, paths: TextPaths, **options: Any) -> None:
             pairs = [(w.inputs, window_labels(w, record, section)) for w in windows]
             answered = []
             for pair in pairs:
-                if any(pair[1]["spans"]) or any(pair[1]["long_spans"]):
+                if any([*pair[1]["spans"], *pair[1]["long_spans"]]):
                     answered.append(pair)
             if answered and rng.random() < 0.5:
                 pairs = answered
@@ -384,9 +357,8 @@ def train(section: AnswersTaskConfig, paths: TextPaths, **options: Any) -> None:
         return {**collate(inputs, pad_id), "labels": collate(labels, pad_id)}
 
     network = AnswerNetwork(start.config, section.form)
-    start.initialize(network)
     settings = LongAnswersSettings(form=section.form)
-    fit(network, section, paths, start, settings, train, valid, choose, **options)
+    fit(network, section, home, start, settings, train, valid, choose, **options)
 
 
 def predict(
@@ -397,11 +369,7 @@ def predict(
     batch_size: int,
 ) -> Iterator[dict[str, Any]]:
     """Yield each record's answer, its position in the source, and other outputs of the form."""
-    model = load(directory)
-    if not isinstance(model.settings, LongAnswersSettings):
-        raise ModelError(f"{directory}: needs a model that answers questions")
-    tokenizer = fast_tokenizer(model.tokenizer)
-    network: Any = model.network.to(device)
+    model, network, tokenizer = open_trained(directory, LongAnswersSettings, device)
     for record in read_records(path, QuestionRecord):
         windows = make_windows(
             record, tokenizer, section, model.config.num_global_tokens
@@ -412,9 +380,8 @@ def predict(
             batch = collate(rows, tokenizer.pad_token_id)
             with torch.inference_mode():
                 output = network(**{key: x.to(device) for key, x in batch.items()})
-            arrays = {key: x.double().cpu().numpy() for key, x in output.items()}
             for row in range(len(rows)):
-                scores.append({key: x[row] for key, x in arrays.items()})
+                scores.append({key: x[row].cpu().numpy() for key, x in output.items()})
         yield decode(record, windows, scores, section)
 
 
@@ -436,7 +403,7 @@ def decode(
     best = -np.inf
     anchors: dict[Span, list[float]] = defaultdict(list)
     for window, output in zip(windows, scores, strict=True):
-        spans = output["spans"]
+        spans = output["spans"].astype(float)
         for name, value in zip(window.anchors, output["anchors"], strict=False):
             anchors[name].append(float(value))
         if section.form == "natural_questions":

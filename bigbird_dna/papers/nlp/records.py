@@ -35,6 +35,10 @@ class Record(Strict):
 
     id: str = ""
 
+    def texts(self) -> list[str]:
+        """Return the texts on which a tokenizer is trained."""
+        return []
+
     def missing_label(self, section: Any) -> str | None:
         """Return the name of a label that a task's training needs and the record lacks, or None."""
         return None
@@ -51,6 +55,9 @@ class TextRecord(Record):
 
     text: str = Field(min_length=1)
 
+    def texts(self) -> list[str]:
+        return [self.text]
+
 
 class ClassificationRecord(Record):
     """A document, or a pair of sentences, with the name of its class or a score to predict (STS-B)."""
@@ -59,6 +66,9 @@ class ClassificationRecord(Record):
     pair: str | None = None
     label: str | None = None
     score: float | None = None
+
+    def texts(self) -> list[str]:
+        return [self.text, self.pair or ""]
 
     def missing_label(self, section: Any) -> str | None:
         key = "score" if section.regression else "label"
@@ -70,6 +80,9 @@ class SummaryRecord(Record):
 
     document: str = Field(min_length=1)
     summary: str | None = None
+
+    def texts(self) -> list[str]:
+        return [self.document, self.summary or ""]
 
     def missing_label(self, section: Any) -> str | None:
         return None if (self.summary or "").strip() else "summary"
@@ -98,13 +111,6 @@ class TrueAnswer(Strict):
     start: int | None = Field(default=None, ge=0)
 
 
-class Fact(Strict):
-    """A sentence that supports the answer; numbers of paragraph and sentence start at 0."""
-
-    paragraph: int = Field(ge=0)
-    sentence: int = Field(ge=0)
-
-
 class Annotation(Strict):
     """Result of one of several annotators (Natural Questions); empty: there is no answer."""
 
@@ -113,24 +119,24 @@ class Annotation(Strict):
     type: AnswerType | None = None
 
 
-class QuestionRecord(Record):
+class QuestionRecord(Record, Annotation):
     """A question with its context, and the known answer.
 
-    HotpotQA has `answers`, `facts` and a `type` of yes, no or short; facts missing in the context are counted,
-    because they count as not found. Natural Questions have `answers` (short), `long_answer` and a `type`.
+    HotpotQA has `answers`, a `type` of yes, no or short, and `facts`: paragraphs and sentences that support
+    the answer, by their numbers; those missing in the context are counted, because they count as not found. Natural Questions have `answers` (short), `long_answer` and a `type`.
     TriviaQA has `answers` without positions, as aliases. WikiHop has `candidates`, which include the first of
     `answers`. Records for prediction may have none of these.
     """
 
     question: str = Field(min_length=1)
     paragraphs: tuple[Paragraph, ...] = Field(min_length=1)
-    answers: tuple[TrueAnswer, ...] = ()
-    facts: tuple[Fact, ...] = ()
+    facts: tuple[tuple[int, int], ...] = ()
     facts_elsewhere: int = Field(default=0, ge=0)
     candidates: tuple[str, ...] = ()
-    long_answer: int | None = Field(default=None, ge=0)
-    type: AnswerType | None = None
     annotations: tuple[Annotation, ...] = ()
+
+    def texts(self) -> list[str]:
+        return [self.question, self.context]
 
     @cached_property
     def context(self) -> str:
@@ -174,14 +180,12 @@ class QuestionRecord(Record):
                     f"the answer {shortened(repr(answer.text))} is not at position {answer.start} of "
                     f"paragraph {answer.paragraph}"
                 )
-        for fact in self.facts:
-            sentences: tuple[str, ...] = ()
-            if fact.paragraph < count:
-                sentences = self.paragraphs[fact.paragraph].sentences
-            if fact.sentence >= len(sentences):
-                raise ValueError(
-                    f"paragraph {fact.paragraph} has no sentence {fact.sentence}"
-                )
+        for paragraph, sentence in self.facts:
+            has_paragraph = 0 <= paragraph < count
+            if not has_paragraph or not (
+                0 <= sentence < len(self.paragraphs[paragraph].sentences)
+            ):
+                raise ValueError(f"paragraph {paragraph} has no sentence {sentence}")
         if self.long_answer is not None and self.long_answer >= count:
             raise ValueError(f"paragraph {self.long_answer} does not exist")
         return self
