@@ -169,16 +169,15 @@ def bigbird_attention(
 
     # Rows that are computed together, each group with its route.
     groups: dict[tuple[str, int], list[int]] = {}
-    choice: Choice | None = None
+    sparse: Choice | None = None
     for row, length in enumerate(call.lengths):
         blocks = pattern.graph_blocks(length, tokens)
         if route == "auto" and relative is None and pattern.is_full(blocks):
-            report_route(Choice("full", "every block attends to every block"))
-            groups.setdefault(("full", 0), []).append(row)
-            continue
-        if choice is None:
-            choice = choose_route(call, route)
-            report_route(choice)
+            choice = Choice("full", "every block attends to every block")
+        else:
+            sparse = sparse or choose_route(call, route)
+            choice = sparse
+        report_route(choice)
         # The blocked route computes rows with equal numbers of blocks.
         alike = blocks if choice.route == "blocked" else 0
         groups.setdefault((choice.route, alike), []).append(row)

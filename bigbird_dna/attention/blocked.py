@@ -14,7 +14,7 @@ head fit in cache, and memory does not grow with the number of heads or layers.
 
 import math
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,25 +32,20 @@ from bigbird_dna.attention.call import (
 from bigbird_dna.attention.pattern import Pattern
 
 # Axes: B batch, H heads, L input tokens, N tokens in whole blocks, K head width, Q blocks per sequence, W
-# block size, F full query blocks, M query blocks of a class, S key blocks per query block of the class.
-
-
-class GatheredBlocks(NamedTuple):
-    """Block numbers of one pattern, head count, layer and device; blocks of extra global tokens first."""
-
-    full: Tensor  # (F,) query blocks that attend to every block
-    # Query blocks (M,) with the same number of key blocks, and these (H, M, S); in a causal pattern the
-    # query's own block is last.
-    classes: tuple[tuple[Tensor, Tensor], ...]
-    restore: Tensor  # (Q,) reorders [full, class, class …] to the order of the sequence
+# block size, M query blocks of a class, S key blocks per query block of the class.
 
 
 @lru_cache(maxsize=512)
 @torch.inference_mode(False)  # tensors cached in evaluation also work in training
 def gather_blocks(
     pattern: Pattern, blocks: int, heads: int, layer: int, device: torch.device
-) -> GatheredBlocks:
-    """Return the gathered blocks of sequences of `blocks` blocks; cached because every step reuses them."""
+) -> tuple[list[tuple[Tensor, Tensor | None]], Tensor]:
+    """Return the classes of query blocks of sequences of `blocks` blocks, and (Q,) their order in the sequence.
+
+    A class has its query blocks (M,) and their key blocks (H, M, S), None for all. In a causal pattern the
+    query's own block is last. Blocks of extra global tokens come first. Cached because every step reuses
+    them.
+    """
     front = -(-pattern.num_global_tokens // pattern.block_size)
     keys = pattern.key_blocks(blocks, heads, layer).astype(np.int64)
     counts = (keys[0] >= 0).sum(axis=1)  # the same for every head
@@ -66,8 +61,11 @@ def gather_blocks(
     front_keys = np.broadcast_to(np.arange(front), (heads, blocks, front))
     keys = np.concatenate([front_keys, keys + front], axis=2)
     full = np.r_[np.arange(front), pattern.full_rows(blocks) + front].astype(np.int64)
-    classes = []
-    order = [full]
+    classes: list[tuple[Tensor, Tensor | None]] = []
+    order = []
+    if len(full):
+        order.append(full)
+        classes.append((copied(torch.from_numpy(full), device), None))
     for count in np.unique(counts[counts > 0]):
         queries = np.flatnonzero(counts == count)
         order.append(queries + front)
@@ -75,22 +73,23 @@ def gather_blocks(
         class_keys = torch.from_numpy(keys[:, queries, : front + count])
         classes.append((copied(class_queries, device), copied(class_keys, device)))
     restore = torch.from_numpy(np.argsort(np.concatenate(order)))
-    return GatheredBlocks(
-        copied(torch.from_numpy(full), device), tuple(classes), copied(restore, device)
-    )
+    return classes, copied(restore, device)
 
 
 def blocked_attention(call: Call) -> Tensor:
-    """Compute attention block by block, (B, H, L, K); time and memory are linear in L."""
+    """Compute attention block by block, (B, H, L, K), of rows with equal numbers of blocks.
+
+    Time and memory are linear in L.
+    """
     q, _, _, pattern, lengths, layer, dropout, relative = call
     batch, heads, tokens, width = q.shape
     device, size = q.device, pattern.block_size
-    blocks = call.blocks
+    blocks = pattern.graph_blocks(lengths[0], tokens)
     extra = pattern.num_global_tokens
     gap = -extra % size  # padding after the extra global tokens
     padded = extra + gap + blocks * size
     all_blocks = padded // size
-    gathered = gather_blocks(pattern, blocks, heads, layer, device)
+    classes, restore = gather_blocks(pattern, blocks, heads, layer, device)
 
     def spread(x: Tensor) -> Tensor:
         """(B, H, L, K) → (B, H, N, K), zero at padding."""
@@ -163,38 +162,37 @@ def blocked_attention(call: Call) -> Tensor:
         """Attention of some heads from number `first` on, (B, H, N, K)."""
         count = q.shape[1]
         q_blocks = q.reshape(batch, count, all_blocks, size, width)
-        outs = []
-        if len(gathered.full):
-            query = q_blocks.index_select(2, gathered.full).flatten(2, 3)
-            mask = None if bias is None else bias[:, None, None, :]
-            everywhere = torch.arange(all_blocks, device=device)
-            mask = add_labels(mask, query, table, gathered.full, everywhere)
-            out = scaled_dot_product_attention(query, k, v, mask, dropout)
-            outs.append(out.reshape(batch, count, -1, size, width))
         k_blocks = k.reshape(batch, count * all_blocks, size, width)
         v_blocks = v.reshape(batch, count * all_blocks, size, width)
         starts = torch.arange(count, device=device)[:, None, None] * all_blocks
-        for queries, class_keys in gathered.classes:
-            keys = class_keys[first : first + count]  # (H, M, S)
+        outs = []
+        for queries, class_keys in classes:
             query = q_blocks.index_select(2, queries)  # (B, H, M, W, K)
-            mask = None
-            if class_bias is not None:
-                mask = class_bias.reshape(len(class_bias), -1, size)
-                mask = mask.index_select(1, keys.flatten())
-                mask = mask.view(len(mask), -1, 1, keys.shape[2] * size)
-            if future is not None:  # the last block is the query's own
-                ahead = pad(future, ((keys.shape[2] - 1) * size, 0))[None, None]
-                mask = ahead if mask is None else mask + ahead
-            mask = add_labels(mask, query, table, queries[None, :, None], keys)
-            query = query.flatten(1, 2)  # (B, H·M, W, K)
-            ids = (keys + starts).flatten()
-            key = _Gather.apply(k_blocks, ids)  # type: ignore[no-untyped-call]
-            value = _Gather.apply(v_blocks, ids)  # type: ignore[no-untyped-call]
-            key = key.reshape(batch, query.shape[1], -1, width)
-            value = value.reshape(batch, query.shape[1], -1, width)
+            if class_keys is None:
+                query, key, value = query.flatten(2, 3), k, v
+                mask = None if bias is None else bias[:, None, None, :]
+                everywhere = torch.arange(all_blocks, device=device)
+                mask = add_labels(mask, query, table, queries, everywhere)
+            else:
+                keys = class_keys[first : first + count]  # (H, M, S)
+                mask = None
+                if class_bias is not None:
+                    mask = class_bias.reshape(len(class_bias), -1, size)
+                    mask = mask.index_select(1, keys.flatten())
+                    mask = mask.view(len(mask), -1, 1, keys.shape[2] * size)
+                if future is not None:  # the last block is the query's own
+                    ahead = pad(future, ((keys.shape[2] - 1) * size, 0))[None, None]
+                    mask = ahead if mask is None else mask + ahead
+                mask = add_labels(mask, query, table, queries[None, :, None], keys)
+                query = query.flatten(1, 2)  # (B, H·M, W, K)
+                ids = (keys + starts).flatten()
+                key, value = (
+                    _Gather.apply(x, ids).reshape(batch, query.shape[1], -1, width)  # type: ignore[no-untyped-call]
+                    for x in (k_blocks, v_blocks)
+                )
             out = scaled_dot_product_attention(query, key, value, mask, dropout)
             outs.append(out.reshape(batch, count, -1, size, width))
-        return torch.cat(outs, dim=2).index_select(2, gathered.restore).flatten(2, 3)
+        return torch.cat(outs, dim=2).index_select(2, restore).flatten(2, 3)
 
     table = None if relative is None else relative.table
     if device.type != "cpu" and relative is None:

@@ -128,18 +128,6 @@ class Call(NamedTuple):
             return f"{route} does not support {name}"
         return None
 
-    @property
-    def blocks(self) -> int:
-        """Number of blocks of the graph, which must be equal in all rows (else `ValueError`)."""
-        tokens = self.q.shape[2]
-        lengths = self.lengths or (tokens,)
-        counts = {self.pattern.graph_blocks(length, tokens) for length in lengths}
-        if len(counts) != 1:
-            raise ValueError(
-                f"sequences have different numbers of blocks: {sorted(counts)}"
-            )
-        return counts.pop()
-
     def take(self, rows: list[int]) -> "Call":
         """The call for selected rows of the batch."""
         index = numbers_on(self.q.device, rows)

@@ -134,27 +134,22 @@ def find_failure(search: bool, call: Call) -> str | None:
         lengths = (longest - size,) + (longest,) * (2 if q.shape[1] == 2 else 1)
     shape = len(lengths), q.shape[1], longest, q.shape[3]
     generator = torch.Generator().manual_seed(0)
-    tensors = [
+    q, k, v, upper = (
         torch.randn(shape, generator=generator, device="cpu").to(q.device, q.dtype)
         for _ in range(4)
-    ]
+    )
 
-    def blocked(call: Call) -> Tensor:
-        return torch.cat(
-            [blocked_attention(call.take([row])) for row in range(len(lengths))]
-        )
-
-    def with_gradients(
-        attend: Callable[[Call], Tensor], dtype: torch.dtype
-    ) -> list[Tensor]:
+    def compute(attend: Callable[[Call], Tensor], dtype: torch.dtype) -> list[Tensor]:
         """The output, and if needed the gradients of q, k and v."""
-        q, k, v, upper = (x.detach().to(dtype, copy=True) for x in tensors)
-        for leaf in (q, k, v):
-            leaf.requires_grad_(gradients)
-        out = attend(Call(q, k, v, pattern, lengths))
+        leaves = [x.to(dtype, copy=True).requires_grad_(gradients) for x in (q, k, v)]
+        out = attend(Call(leaves[0], leaves[1], leaves[2], pattern, lengths))
         if not gradients:
             return [out]
-        return [out.detach(), *torch.autograd.grad(out, (q, k, v), upper)]
+        return [out.detach(), *torch.autograd.grad(out, leaves, upper.to(dtype))]
+
+    def blocked(call: Call) -> Tensor:
+        rows = [blocked_attention(call.take([row])) for row in range(len(lengths))]
+        return torch.cat(rows)
 
     disabled = logging.root.manager.disable
     # torch logs hundreds of lines for a kernel that cannot be compiled. Autocast would compute the reference
@@ -165,13 +160,13 @@ def find_failure(search: bool, call: Call) -> str | None:
         with (
             torch.autocast(q.device.type, enabled=False),
             saved_tensors_hooks(lambda x: x, lambda x: x),
-            torch.inference_mode(q.is_inference()),
+            torch.inference_mode(call.q.is_inference()),
             torch.set_grad_enabled(gradients),
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")
-            results = with_gradients(lambda x: run(search, x, gradients), q.dtype)
-            expected = with_gradients(blocked, torch.float32)
+            results = compute(lambda x: run(search, x, gradients), q.dtype)
+            expected = compute(blocked, torch.float32)
     except Exception as error:  # compilation errors have many classes
         reason = str(error).strip().partition("\n")[0]
         return f"flex failed to compile: {type(error).__name__}: {reason}"

@@ -37,6 +37,7 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 
+
 _cached = lru_cache  # caches on methods: patterns are values, and few exist
 
 
@@ -101,20 +102,21 @@ class Pattern:
 
     @_cached(1024)
     def global_ids(self, blocks: int) -> Ints:
-        """Blocks that all blocks (if causal, all later blocks) attend to, ascending; read-only."""
+        """Blocks that all blocks (if causal, all later blocks) attend to, ascending."""
         if self.causal:  # which block is last depends on later tokens
-            return _frozen(np.arange(min(self.global_blocks, blocks), dtype=np.int32))
+            return np.arange(min(self.global_blocks, blocks), dtype=np.int32)
         first = min(-(-self.global_blocks // 2), blocks)
         last = max(blocks - self.global_blocks // 2, first)
-        return _frozen(np.r_[0:first, last:blocks].astype(np.int32))
+        ids: Ints = np.r_[0:first, last:blocks].astype(np.int32)
+        return ids
 
     @_cached(1024)
     def full_rows(self, blocks: int) -> Ints:
-        """Query blocks that attend to every block, ascending; read-only. Empty in a causal pattern."""
+        """Query blocks that attend to every block, ascending. Empty in a causal pattern."""
         if self.causal:
-            return _frozen(np.arange(0, dtype=np.int32))
+            return np.arange(0, dtype=np.int32)
         if self.huggingface and blocks <= 5 + 2 * self.random_blocks:
-            return _frozen(np.arange(blocks, dtype=np.int32))
+            return np.arange(blocks, dtype=np.int32)
         return self.global_ids(blocks)
 
     @_cached(1024)
@@ -125,12 +127,12 @@ class Pattern:
 
     @_cached(1024)
     def random_ids(self, blocks: int, heads: int, layer: int = 0) -> Ints:
-        """The random blocks of every query block, (H, Q, r), in the order drawn; read-only. Unused entries,
+        """The random blocks of every query block, (H, Q, r), in the order drawn. Unused entries,
         the same number for every head, are -1: where fewer than r blocks remain, and in full rows."""
         width = 0 if self.huggingface else self.random_blocks
         chosen = np.full((heads, blocks, width), -1, dtype=np.int32)
         if width == 0:
-            return _frozen(chosen)
+            return chosen
         remaining = self._remaining(blocks)
         count = np.minimum(remaining, width)
         taken = np.sort(self._fixed(blocks), axis=1)  # (Q, g + w), with -1 first
@@ -156,11 +158,11 @@ class Pattern:
             for column in taken.T:
                 ids += (column[:, None] >= 0) & (ids >= column[:, None])
             chosen[head] = np.where(ranks >= 0, ids, -1)
-        return _frozen(chosen)
+        return chosen
 
     @_cached(128)
     def key_blocks(self, blocks: int, heads: int, layer: int = 0) -> Ints:
-        """The distinct key blocks of each query block, (H, Q, S), padded with -1 at the end; read-only.
+        """The distinct key blocks of each query block, (H, Q, S), padded with -1 at the end.
 
         Order within a row: global, window, random. Full rows contain only -1, as they attend to every block
         (`full_rows`). A causal row always includes its own block and no later block.
@@ -174,7 +176,7 @@ class Pattern:
         keys = np.take_along_axis(keys, order, axis=2)
         keys[:, self.full_rows(blocks)] = -1
         width = int((keys >= 0).sum(axis=2).max(initial=0))
-        return _frozen(keys[:, :, :width])
+        return keys[:, :, :width]
 
     @_cached(64)
     def _fixed(self, blocks: int) -> Ints:
@@ -192,7 +194,7 @@ class Pattern:
         seen = np.tile(globals_, (blocks, 1))
         if self.causal:
             seen = np.where(seen <= rows, seen, -1)
-        return _frozen(np.concatenate([seen, window], axis=1).astype(np.int32))
+        return np.concatenate([seen, window], axis=1).astype(np.int32)
 
     def _remaining(self, blocks: int) -> npt.NDArray[np.int64]:
         """Number of blocks from which the random blocks of each row are drawn, (Q,)."""
@@ -232,8 +234,3 @@ class Pattern:
             repeated = rows.repeat(self.block_size)[:tokens]
             counts[:, repeated, : self.block_size] *= self.first_block_count
         return counts
-
-
-def _frozen(array: Ints) -> Ints:
-    array.setflags(write=False)
-    return array

@@ -133,15 +133,6 @@ def test_every_pair_of_random_blocks_is_equally_likely() -> None:
     ).sum() < 35  # chi-squared, 9 degrees of freedom, p about 6e-5
 
 
-def test_tables_are_read_only_because_they_are_shared() -> None:
-    for table in (
-        Pattern().key_blocks(8, 1),
-        Pattern().random_ids(8, 1),
-        Pattern().global_ids(8),
-    ):
-        assert not table.flags.writeable
-
-
 def test_long_sequences_are_quick() -> None:
     """131,072 tokens: 2,048 blocks, 12 heads. Takes 0.03 s; a quadratic way takes seconds."""
     start = time.process_time()

@@ -184,7 +184,7 @@ class Combiner(AttentionLayer):
             block_q, block_k, block_v = (in_blocks(x, size) for x in (q, k, v))
             here = in_blocks(present, size)
             key, value = self.summary(block_q, block_k, block_v, here)
-            yield key, value[..., 0, :], here.any(-1)
+            yield key[..., 0, :], value[..., 0, :], here.any(-1)
             size *= 2
 
     def pooled(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
@@ -197,7 +197,7 @@ class Combiner(AttentionLayer):
     def summary(
         self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, by_column: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Keys (B, H, N, K) and values (B, H, N, 1, K) of blocks of tokens (B, H, N, S, K).
+        """Keys and values (B, H, N, 1, K) of blocks of tokens (B, H, N, S, K).
 
         With `by_column`, S values are computed, one per query; missing tokens use the pooled query.
         """
@@ -206,7 +206,7 @@ class Combiner(AttentionLayer):
         if by_column:
             query = torch.where(present[..., None], q, query)
         value = masked_attention(query, k, v, present[..., None, :])
-        return pool(pooled_k, present, self.largest), value
+        return pool(pooled_k, present, self.largest)[..., None, :], value
 
     def attend_to_blocks(
         self,
@@ -219,22 +219,15 @@ class Combiner(AttentionLayer):
     ) -> Tensor:
         """Attention of blocks, (B, H, N, S, K), `present` (B, 1 or H, N, S) → (B, H, N, S, K).
 
-        Causal queries attend to blocks before their own. With `by_column`, a block's summary for the c-th
-        query of another block uses the query of the block's own c-th token.
+        With `by_column`, a block's summary for the c-th query of another block uses the query of the block's
+        own c-th token.
         """
-        blocks, size = q.shape[2:4]
         span_k, span_v = self.summary(q, k, v, present, by_column)
-        others = sparse.other_blocks(q, self.shape.causal)
-        seen = present.any(-1)[:, :, None] & others  # (B, 1 or H, N, N)
-        far = torch.unflatten(scores(q.flatten(2, 3), span_k), 2, (blocks, size))
-        far = hide(far, seen[..., None, :])  # (B, H, N, S, N)
-        near = sparse.own_block_scores(q, k, present, self.shape.causal)
-        near, far = weigh_together([near, far], dropout)
-        if by_column:
-            through = far.transpose(2, 3) @ span_v.transpose(2, 3)  # (B, H, S, N, K)
-            return near @ v + through.transpose(2, 3)
-        through = far.flatten(2, 3) @ span_v[..., 0, :]
-        return near @ v + torch.unflatten(through, 2, (blocks, size))
+        exists = present.any(-1, keepdim=True)
+        causal = self.shape.causal
+        return sparse.attend_to_blocks(
+            q, k, v, present, span_k, span_v, exists, causal, dropout
+        )
 
     def attend_to_columns(
         self,

@@ -36,60 +36,6 @@ SMALLEST = 32
 """Minimum tokens per block; smaller blocks lead to slower matrix products."""
 
 
-def window_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    present: Tensor,
-    reach: int,
-    dilation: int,
-    globals_: int,
-    causal: bool,
-    dropout: float,
-) -> Tensor:
-    """Window attention of a sequence, (B, H, L, K) → (B, H, L, K).
-
-    A query attends to `reach` · `dilation` tokens on each side, every `dilation`-th one, and to the first
-    `globals_` tokens, each counted once, in one softmax. Causal attention includes only those up to its own.
-    """
-    tokens = q.shape[2]
-    # Positions beyond the ends of the sequence need no room; without any other, the window is the token
-    # itself, and interleaving is unnecessary.
-    reach = min(reach, tokens // dilation)
-    dilation = dilation if reach else 1
-    position = torch.arange(tokens, device=q.device)
-    size = max(reach, SMALLEST)
-    after = 0 if causal else reach
-
-    blocks = _blocks(q, dilation, size)  # (B, H, D, N, S, K)
-    keys = _around(k, dilation, size, reach, after)  # (B, H, D, N, W, K)
-    values = _around(v, dilation, size, reach, after)
-    near_present = (present & (position >= globals_))[..., None]
-    seen = _around(near_present, dilation, size, reach, after)[
-        ..., 0
-    ]  # (B, 1, D, N, W)
-    key = torch.arange(size + reach + after, device=q.device)
-    offset = key - torch.arange(size, device=q.device)[:, None]
-    band = (offset >= 0) & (offset <= reach + after)
-    near = hide(scores(blocks, keys), seen[..., None, :] & band)
-
-    front = slice(0, min(globals_, tokens))
-    far = blocks[..., :0]  # scores of global tokens, (B, H, D, N, S, G)
-    if globals_:
-        seen_far = present[..., None, front]  # (B, 1, 1, G)
-        if causal:
-            seen_far = seen_far & (position[:, None] >= position[front])
-        far = _blocks(hide(scores(q, k[:, :, front]), seen_far), dilation, size)
-    near, far = weigh_together([near, far], dropout)
-
-    def joined(x: Tensor) -> Tensor:
-        """(B, H, D, N, S, …) → (B, H, L, …)."""
-        return x.flatten(3, 4).transpose(2, 3).flatten(2, 3)[:, :, :tokens]
-
-    out = joined(near @ values)
-    return out + joined(far) @ v[:, :, front] if globals_ else out
-
-
 def _interleaved(x: Tensor, dilation: int, size: int) -> Tensor:
     """(B, H, L, …) → (B, H, D, N S, …): token i is number i div D of sequence i mod D."""
     x = pad(x, (0, 0, 0, -x.shape[2] % (dilation * size)))
@@ -131,17 +77,44 @@ class Longformer(AttentionLayer):
     def compute(
         self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
     ) -> Tensor:
-        return window_attention(
-            q,
-            k,
-            v,
-            present,
-            self.options.window,
-            self.options.dilation,
-            self.options.global_tokens,
-            self.shape.causal,
-            dropout,
-        )
+        tokens = q.shape[2]
+        options, causal = self.options, self.shape.causal
+        globals_ = options.global_tokens
+        # Positions beyond the ends of the sequence need no room; without any other, the window is the token
+        # itself, and interleaving is unnecessary.
+        reach = min(options.window, tokens // options.dilation)
+        dilation = options.dilation if reach else 1
+        position = torch.arange(tokens, device=q.device)
+        size = max(reach, SMALLEST)
+        after = 0 if causal else reach
+
+        blocks = _blocks(q, dilation, size)  # (B, H, D, N, S, K)
+        keys = _around(k, dilation, size, reach, after)  # (B, H, D, N, W, K)
+        values = _around(v, dilation, size, reach, after)
+        near_present = (present & (position >= globals_))[..., None]
+        seen = _around(near_present, dilation, size, reach, after)[
+            ..., 0
+        ]  # (B, 1, D, N, W)
+        key = torch.arange(size + reach + after, device=q.device)
+        offset = key - torch.arange(size, device=q.device)[:, None]
+        band = (offset >= 0) & (offset <= reach + after)
+        near = hide(scores(blocks, keys), seen[..., None, :] & band)
+
+        front = slice(0, min(globals_, tokens))
+        far = blocks[..., :0]  # scores of global tokens, (B, H, D, N, S, G)
+        if globals_:
+            seen_far = present[..., None, front]  # (B, 1, 1, G)
+            if causal:
+                seen_far = seen_far & (position[:, None] >= position[front])
+            far = _blocks(hide(scores(q, k[:, :, front]), seen_far), dilation, size)
+        near, far = weigh_together([near, far], dropout)
+
+        def joined(x: Tensor) -> Tensor:
+            """(B, H, D, N, S, …) → (B, H, L, …)."""
+            return x.flatten(3, 4).transpose(2, 3).flatten(2, 3)[:, :, :tokens]
+
+        out = joined(near @ values)
+        return out + joined(far) @ v[:, :, front] if globals_ else out
 
     def forward(
         self,

@@ -34,22 +34,16 @@ class Directions(Redrawn):
 
     def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         heads, features, width = shape
-        groups = -(-features // width)
-        square = super().draw((heads, groups, width, width), generator)
-        orthogonal, triangular = torch.linalg.qr(square.double())
-        orthogonal = (
-            orthogonal * triangular.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]
-        )  # uniformly distributed
-        lengths = (
-            super()
-            .draw((heads, groups, width, width), generator)
-            .double()
-            .norm(dim=-1, keepdim=True)
+        size = heads, -(-features // width), width, width
+        square, others = (
+            torch.randn(size, generator=generator, device="cpu").double()
+            for _ in range(2)
         )
-        directions: Tensor = (
-            (orthogonal.mT * lengths).flatten(1, 2)[:, :features].float()
-        )
-        return directions
+        orthogonal, triangular = torch.linalg.qr(square)
+        signs = triangular.diagonal(dim1=-2, dim2=-1).sign()
+        orthogonal = orthogonal * signs[..., None, :]  # uniformly distributed
+        directions: Tensor = orthogonal.mT * others.norm(dim=-1, keepdim=True)
+        return directions.flatten(1, 2)[:, :features].float()
 
 
 class PerformerOptions(Section):

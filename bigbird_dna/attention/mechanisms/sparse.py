@@ -63,33 +63,48 @@ class SparseFixed(AttentionLayer):
     ) -> Tensor:
         tokens, causal = q.shape[2], self.shape.causal
         q, k, v, present = (in_blocks(x, self.options.span) for x in (q, k, v, present))
-        blocks, size = q.shape[2:4]
-        last = min(self.options.last, size)
-        last_k = k[:, :, :, size - last :].flatten(2, 3)  # (B, H, N · last, K)
-        last_v = v[:, :, :, size - last :].flatten(2, 3)
-        seen = (
-            present[:, :, None, :, size - last :] & other_blocks(q, causal)[..., None]
-        )  # (B, 1, N, N, last)
-        far = torch.unflatten(scores(q.flatten(2, 3), last_k), 2, (blocks, size))
-        far = hide(far, seen.flatten(3)[..., None, :])  # (B, H, N, S, N · last)
-        near = own_block_scores(q, k, present, causal)
-        near, far = weigh_together([near, far], dropout)
-        through = torch.unflatten(far.flatten(2, 3) @ last_v, 2, (blocks, size))
-        return join_blocks(near @ v + through, tokens)
+        last = min(self.options.last, q.shape[3])
+        far_k, far_v, far_present = (x[:, :, :, -last:] for x in (k, v, present))
+        out = attend_to_blocks(
+            q, k, v, present, far_k, far_v, far_present, causal, dropout
+        )
+        return join_blocks(out, tokens)
 
 
-def own_block_scores(q: Tensor, k: Tensor, present: Tensor, causal: bool) -> Tensor:
-    """Scores of the keys in a query's own block, (B, H, N, S, S)."""
-    seen = present[..., None, :]
+def attend_to_blocks(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    present: Tensor,
+    far_k: Tensor,
+    far_v: Tensor,
+    far_present: Tensor,
+    causal: bool,
+    dropout: float,
+) -> Tensor:
+    """Attention to the own block of tokens, (B, H, N, S, K), and to vectors of other blocks, (B, H, N, S, K).
+
+    `present` (B, 1 or H, N, S). `far_k` and `far_v` (B, H, N, C, K) are the keys and values of each block for
+    other blocks, where `far_present` (B, 1 or H, N, C). If `far_v` is (B, H, N, S, K), with one key, each
+    query uses the value at its own position in its block. Causal queries attend to blocks before their own.
+    """
+    blocks, size = q.shape[2:4]
+    others = triangle(blocks, q, -1) if causal else off_diagonal(blocks, q)
+    seen = far_present[:, :, None] & others[..., None]  # (B, 1 or H, N, N, C)
+    far = scores(q.flatten(2, 3), far_k.flatten(2, 3))
+    far = torch.unflatten(far, 2, (blocks, size))
+    far = hide(far, seen.flatten(3)[..., None, :])  # (B, H, N, S, N C)
+    in_block = present[..., None, :]
     if causal:
-        seen = seen & triangle(q.shape[3], q)
-    return hide(scores(q, k), seen)
+        in_block = in_block & triangle(size, q)
+    near = hide(scores(q, k), in_block)
 
-
-def other_blocks(q: Tensor, causal: bool) -> Tensor:
-    """Other blocks that a block attends to, (N, N): all, or the earlier ones."""
-    blocks = q.shape[2]
-    return triangle(blocks, q, -1) if causal else off_diagonal(blocks, q)
+    near, far = weigh_together([near, far], dropout)
+    if far_v.shape[3] == far_k.shape[3]:
+        through = far.flatten(2, 3) @ far_v.flatten(2, 3)
+        return near @ v + torch.unflatten(through, 2, (blocks, size))
+    by_position = far.transpose(2, 3) @ far_v.transpose(2, 3)  # (B, H, S, N, K)
+    return near @ v + by_position.transpose(2, 3)
 
 
 class AxialOptions(Section):
@@ -167,17 +182,16 @@ def nearest_tokens(k: Tensor, v: Tensor, present: Tensor) -> Iterator[Level]:
 
     Blocks of one token come first, then those of two, four and so on, except all tokens.
     """
-    first = last = [k, v, present[..., None]]
-    while first[0].shape[2] > 1:
-        first = [torch.unflatten(x, 2, (-1, 2)) for x in first]
-        last = [torch.unflatten(x, 2, (-1, 2)) for x in last]
-        nearest = [
-            torch.stack([y[:, :, :, 0], x[:, :, :, 1]], 3).flatten(2, 3)
-            for x, y in zip(first, last, strict=True)
-        ]
-        yield nearest[0], nearest[1], nearest[2][..., 0]
-        first = [x[:, :, :, 0] for x in first]
-        last = [x[:, :, :, 1] for x in last]
+    tokens, size = k.shape[2], 1
+    while size < tokens:
+        block = torch.arange(tokens // size, device=k.device)
+        token = block * size + (size - 1) * (block % 2 == 0)
+        yield (
+            k.index_select(2, token),
+            v.index_select(2, token),
+            present.index_select(2, token),
+        )
+        size *= 2
 
 
 def sibling_attention(
