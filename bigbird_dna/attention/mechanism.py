@@ -250,32 +250,28 @@ def make_chunks(
     If `causal`, P and S are the maximum that so many tokens can need, because they must not depend on later
     tokens; otherwise those that are used in any sequence and head.
     """
-    tokens = clusters.shape[2]
+    batch, heads, tokens = clusters.shape
     size = min(size, tokens)
-    total = min(count + tokens // size, tokens)
-    order = clusters.masked_fill(~present, count).argsort(dim=2, stable=True)
-    ordered = clusters.masked_fill(~present, count).gather(2, order)
-    everywhere = torch.arange(tokens, device=clusters.device).expand_as(clusters)
-    new = torch.ones_like(ordered, dtype=torch.bool)
-    new[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
-    # The following three are in sorted order: a token's rank in its cluster, the first token of its chunk,
-    # and the last token of the previous chunk.
-    rank = everywhere - everywhere.masked_fill(~new, 0).cummax(2).values
-    first = everywhere - rank % size
-    last = order.gather(2, (first - 1).clamp(min=0)).masked_fill(rank < size, -1)
-    first = order.gather(2, first)
-    rank = torch.empty_like(rank).scatter_(2, order, rank)
-    first = torch.empty_like(first).scatter_(2, order, first)
-    last = torch.empty_like(last).scatter_(2, order, last)
+    # A token's rank in its cluster.
+    every = torch.arange(count, device=clusters.device)[:, None]
+    own = (clusters[:, :, None] == every) & present[:, :, None]  # (B, H, C, L)
+    met = own.cumsum(3, dtype=torch.int32)
+    rank = met.gather(2, clusters[:, :, None])[:, :, 0].long() - 1
+    place = (rank % size).masked_fill(~present, 0)
+    begins = (place == 0) & present
 
-    begins = (first == everywhere) & present
-    number = (begins.cumsum(2) - 1).gather(2, first)
+    # Chunk numbers, first by cluster and chunk of the cluster; the last entry is for other tokens.
+    most = count * (tokens // size + 1)
+    chunk = clusters * (tokens // size + 1) + rank.clamp(min=0) // size
+    total = min(count + tokens // size, tokens)
     if not causal:
         total = int(begins.sum(2).max())
-        size = int((rank % size).masked_fill(~present, 0).max()) + 1
-    place = (rank % size).masked_fill(~present, 0)
-    number = number.masked_fill(~present, total)
-    previous = number.gather(2, last.clamp(min=0)).masked_fill(last < 0, total)
-    before = number.new_full((*number.shape[:2], total + 1), total)
+    table = clusters.new_full((batch, heads, most + 1), total)
+    table.scatter_(2, chunk.masked_fill(~begins, most), begins.cumsum(2) - 1)
+    number = table.gather(2, chunk).masked_fill(~present, total)
+    previous = table.gather(2, (chunk - 1).clamp(min=0)).masked_fill(rank < size, total)
+    before = clusters.new_full((batch, heads, total + 1), total)
     before = before.scatter(2, number, previous)
+    if not causal:
+        size = int(place.max()) + 1
     return ClusterChunks(number, place, before[..., :total], total, size)

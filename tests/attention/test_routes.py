@@ -23,7 +23,6 @@ from bigbird_dna.attention import (
     native,
 )
 from bigbird_dna.attention.backends import choose_route
-from bigbird_dna.attention.blocked import blocked_attention
 from bigbird_dna.attention.call import Call, label_ids
 from bigbird_dna.config.mechanisms import OF_PATTERNS
 from tests.attention.reference_implementations import (
@@ -177,12 +176,6 @@ def test_bad_arguments_are_named(
     arguments: dict[str, Any] = {"q": x, "k": x, "v": x, "pattern": Pattern()}
     with fails(ValueError, name, named):
         attend(**arguments | {name: value})
-
-
-def test_blocked_refuses_sequences_of_different_numbers_of_blocks() -> None:
-    x = torch.zeros(2, 1, 8, 4)
-    with fails(ValueError, "[1, 2]"):
-        blocked_attention(Call(x, x, x, Pattern(block_size=4), (4, 8)))
 
 
 def test_what_inference_caches_serves_training() -> None:
