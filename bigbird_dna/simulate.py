@@ -296,10 +296,12 @@ def sample_chains(
     chains = np.arange(len(gc_weights))
     base = rng.integers(4, size=len(chains))
     codes = np.empty((length, len(chains)), dtype=np.uint8)
+
     for position in range(length):
         draw = rng.random((len(chains), 1))
         base = (draw >= limits[chains, base]).sum(axis=1)
         codes[position] = base
+
     return np.ascontiguousarray(codes.T)
 
 
@@ -346,6 +348,7 @@ def lay_repeats(
         codes[start:end] = copy
         copies.append((start, end, f"repeat-{family + 1}", strand))
         remaining -= len(copy)
+
     return copies
 
 
@@ -370,6 +373,7 @@ def draw_promoter(decoy: str | None, rng: np.random.Generator) -> Locus:
         reverse = rng.random(len(motifs)) < 0.5
         reverse[:2] = True, False
         reverse = rng.permutation(reverse)
+
     motif_offsets = list(zip(motifs, offsets.tolist(), reverse.tolist(), strict=True))
     if decoy is None and rng.random() < PROMOTER_FACTOR_FRACTION:
         factor = FACTORS[rng.integers(4)]
@@ -382,6 +386,7 @@ def draw_promoter(decoy: str | None, rng: np.random.Generator) -> Locus:
         (motif, offset - start, is_reverse, -1)
         for motif, offset, is_reverse in motif_offsets
     ]
+
     return Locus(decoy or kind, end - start, -start, sites)
 
 
@@ -403,6 +408,7 @@ def draw_loci(length: int, rng: np.random.Generator) -> list[Locus]:
     for _ in range(max(1, round(length / GAP_EVERY))):
         width = int(rng.integers(100, max(min(2_000, length // 50), 101)))
         loci.append(Locus("gap", width, width // 2, []))
+
     for _ in range(max(1, round(length / PROMOTER_EVERY))):
         loci.append(draw_promoter(None, rng))
         for _ in range(DECOYS_PER_PROMOTER):
@@ -416,8 +422,10 @@ def draw_loci(length: int, rng: np.random.Generator) -> list[Locus]:
         motifs = [opener, opener, *(factors[i] for i in rng.integers(3, size=3))]
         motifs = [motifs[i] for i in rng.permutation(5)]
         loci.append(draw_cluster(f"enhancer-{number + 1}", motifs, 60, rng))
+
     for _ in range(round(length / ACTIVATOR_EVERY)):
         loci.append(draw_cluster("activator", [ECHO] * DISTAL_COPIES, 45, rng))
+
     for _ in range(round(length / SILENCER_EVERY)):
         loci.append(draw_cluster("silencer", [FOXTROT] * DISTAL_COPIES, 45, rng))
 
@@ -427,6 +435,7 @@ def draw_loci(length: int, rng: np.random.Generator) -> list[Locus]:
             broken = int(rng.choice(strong)) if rng.integers(2) else -1
             site = (factor, 0, bool(rng.integers(2)), broken)
             loci.append(Locus("site", factor.width, factor.width // 2, [site]))
+
     return [loci[index] for index in rng.permutation(len(loci))]
 
 
@@ -460,6 +469,7 @@ def draw_variants(
     number = round(VARIANTS_PER_MEGABASE * len(codes) / 1e6)
     variants: list[tuple[int, str, str, str]] = []
     taken = np.zeros(len(codes), dtype=bool)
+
     for index in rng.permutation(len(sites)).tolist():
         if len(variants) == number:
             break
@@ -544,6 +554,7 @@ def draw_variants(
         info = f"EFFECT={effect};TRACK={motif.name};CATEGORY={category};SITE={start + 1};STRAND={'-' if reverse else '+'}"
         letters = [LETTERS[allele].tobytes().decode() for allele in (ref, alt)]
         variants.append((position, *letters, info))
+
     return sorted(variants)
 
 
@@ -569,6 +580,7 @@ def simulate_contig(
     codes = background(length, rng)
     elements = lay_repeats(codes, families, rng)
     masked = np.zeros(length, dtype=bool)
+
     for start, end, _, _ in elements:
         masked[start:end] = True
 
@@ -643,6 +655,7 @@ def simulate_contig(
             zip(site_starts.tolist(), bound.tolist(), strict=True)
         )
         intervals[motif.name] = [(at - 120, at + 121) for at in middle[bound].tolist()]
+
     variants = draw_variants(codes, planted, sites, matches, rng)
 
     soft_masked = LETTERS[codes] | (masked & (codes < N_CODE)) * np.uint8(32)
@@ -653,6 +666,7 @@ def simulate_contig(
         f"{name}\tTSS\t{anchor + 1}\t{strand}\t1\t{name.upper()}G{number}_1\n"
         for number, (anchor, strand) in enumerate(tss, start=1)
     )
+
     for track in TRACKS:
         rows: list[str] = []
         for start, end in zip(*union(intervals[track], length), strict=True):
@@ -662,6 +676,7 @@ def simulate_contig(
                 f"{name}\t{start}\t{end}\t{label}\t1000\t.\t1\t-1\t-1\t{summit}\n"
             )
         files[f"peaks/{track}.narrowPeak.gz"] = "".join(rows)
+
     files["loci.bed.gz"] = "".join(
         f"{name}\t{start}\t{end}\t{label}\t0\t{strand}\n"
         for start, end, label, strand in sorted(elements)
@@ -670,6 +685,7 @@ def simulate_contig(
         f"{name}\t{position + 1}\t{name}v{number}\t{ref}\t{alt}\t.\tPASS\t{info}\n"
         for number, (position, ref, alt, info) in enumerate(variants, start=1)
     )
+
     return files
 
 
@@ -690,6 +706,7 @@ def simulate(out_dir: Path, seed: int, megabases: float) -> None:
     if seed < 0:
         raise UsageError(f"seed {seed}: must be at least 0")
     rng = np.random.default_rng(seed)
+
     # Families of repeats are the same for all contigs.
     families = []
     for _ in range(REPEAT_FAMILIES):

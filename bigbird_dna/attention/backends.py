@@ -95,6 +95,7 @@ def choose_route(call: Call, route: Route = "auto") -> Choice:
         from bigbird_dna.attention import flex  # not needed on a CPU
 
         reason = flex.unavailable(call)
+
     if reason is None:
         fastest = f"fastest on a {call.q.device.type}"
         return Choice(compiled, fastest if route == "auto" else "requested")
@@ -102,6 +103,7 @@ def choose_route(call: Call, route: Route = "auto") -> Choice:
         warnings.warn(
             f"route {route}: {reason}; using blocked", RouteWarning, stacklevel=3
         )
+
     return Choice("blocked", f"{compiled}: {reason}")
 
 
@@ -159,11 +161,13 @@ def bigbird_attention(
                 f"got {tuple(relative.owners.shape)}"
             )
         call = call._replace(relative=relative)
+
     extra, shortest = pattern.num_global_tokens, min(call.lengths, default=tokens)
     if extra and shortest <= extra:
         raise ValueError(
             f"lengths must be above the {extra} extra global tokens, got {shortest}"
         )
+
     if not call.lengths:
         return torch.zeros_like(call.v)
 
@@ -181,6 +185,7 @@ def bigbird_attention(
         # The blocked route computes rows with equal numbers of blocks.
         alike = blocks if choice.route == "blocked" else 0
         groups.setdefault((choice.route, alike), []).append(row)
+
     if ("native", 0) in groups and not pattern.causal:
         # Its kernel computes rows with full attention, too.
         groups = {("native", 0): list(range(batch))}
@@ -200,10 +205,12 @@ def bigbird_attention(
             from bigbird_dna.attention import flex
 
             outs.append(flex.flex_attention(part))
+
     if len(outs) == 1:
         return outs[0]
     order = [row for rows in groups.values() for row in rows]
     back = sorted(range(batch), key=order.__getitem__)
+
     return torch.cat(outs).index_select(0, numbers_on(q.device, back))
 
 
@@ -229,6 +236,7 @@ def full_attention(
     call = checked_call(q, k, v, pattern or Pattern(), lengths, layer, dropout)
     if relative is not None:
         raise ValueError("full attention does not support relative positions")
+
     return _attend_to_all(call)
 
 

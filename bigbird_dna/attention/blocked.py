@@ -58,6 +58,7 @@ def gather_blocks(
         last_keys = np.take_along_axis(keys, last, axis=2)
         np.put_along_axis(keys, position, last_keys, axis=2)
         np.put_along_axis(keys, last, np.broadcast_to(rows, last.shape), axis=2)
+
     front_keys = np.broadcast_to(np.arange(front), (heads, blocks, front))
     keys = np.concatenate([front_keys, keys + front], axis=2)
     full = np.r_[np.arange(front), pattern.full_rows(blocks) + front].astype(np.int64)
@@ -66,12 +67,14 @@ def gather_blocks(
     if len(full):
         order.append(full)
         classes.append((copied(torch.from_numpy(full), device), None))
+
     for count in np.unique(counts[counts > 0]):
         queries = np.flatnonzero(counts == count)
         order.append(queries + front)
         class_queries = torch.from_numpy(queries + front)
         class_keys = torch.from_numpy(keys[:, queries, : front + count])
         classes.append((copied(class_queries, device), copied(class_keys, device)))
+
     restore = torch.from_numpy(np.argsort(np.concatenate(order)))
     return classes, copied(restore, device)
 
@@ -112,6 +115,7 @@ def blocked_attention(call: Call) -> Tensor:
         bias = bias.masked_fill(
             (positions >= ends) | in_gap, torch.finfo(q.dtype).min / 2
         )
+
     # The bias of keys for query blocks that are not full.
     class_bias = bias
     if pattern.first_block_count > 1:
@@ -154,6 +158,7 @@ def blocked_attention(call: Call) -> Tensor:
         labels = labels.reshape(len(labels), -1, *query.shape[2:-1], labels.shape[-1])
         scores = relative_scores(query, table, labels) / math.sqrt(width)
         scores = scores.flatten(1, 2) if scores.dim() == 5 else scores
+
         return scores if mask is None else scores + mask
 
     def attend(
@@ -192,6 +197,7 @@ def blocked_attention(call: Call) -> Tensor:
                 )
             out = scaled_dot_product_attention(query, key, value, mask, dropout)
             outs.append(out.reshape(batch, count, -1, size, width))
+
         return torch.cat(outs, dim=2).index_select(2, restore).flatten(2, 3)
 
     table = None if relative is None else relative.table
@@ -208,10 +214,12 @@ def blocked_attention(call: Call) -> Tensor:
             else:
                 of_heads.append(attend(*arguments))
         out = torch.cat(of_heads, dim=1)
+
     if gap:
         out = torch.cat([out[:, :, :extra], out[:, :, extra + gap :]], 2)
     missing = tokens - out.shape[2]
     out = pad(out, (0, 0, 0, missing)) if missing > 0 else out[:, :, :tokens]
+
     return call.uncut(out)
 
 

@@ -64,6 +64,7 @@ def label_ids(
             owners[:, queries][..., :, None] == key
         )  # the query's global is the key
         owned_query = owners[:, keys][..., None, :] == query
+
     labels = torch.where(
         ~query_extra & key_extra, 2 * distances + owned_key.long(), labels
     )
@@ -197,10 +198,12 @@ def checked_call(
         raise ValueError(
             f"q, k, v must have one shape (batch, heads, tokens, width), got {shapes}"
         )
+
     if not q.is_floating_point() or not q.dtype == k.dtype == v.dtype:
         raise ValueError(
             f"q, k, v must have one floating type, got {q.dtype}, {k.dtype} and {v.dtype}"
         )
+
     if layer < 0:
         raise ValueError(f"layer must not be negative, got {layer}")
     if not 0 <= dropout < 1:
@@ -215,15 +218,18 @@ def checked_call(
                 f"lengths must be a vector of integers, got {lengths.dtype} of shape {shape}"
             )
         lengths = lengths.tolist()
+
     counts = tuple(int(length) for length in lengths)
     if len(counts) != batch or not all(1 <= length <= tokens for length in counts):
         raise ValueError(
             f"lengths must be {batch} integers from 1 to {tokens}, got {list(counts)}"
         )
+
     device = q.device.type
     if q.dtype == torch.float32 and torch.is_autocast_enabled(device):
         narrow = torch.get_autocast_dtype(device)
         q, k, v = q.to(narrow), k.to(narrow), v.to(narrow)
+
     return Call(q, k, v, pattern, counts, layer, dropout)
 
 
@@ -262,4 +268,5 @@ def dense_attention(call: Call) -> Tensor:
         scores = scores * width**-0.5 + counts.to(q).log()
         weights = drop(torch.softmax(scores, dim=-1), p=dropout)
         rows.append(pad(weights.to(value.dtype) @ value, (0, 0, 0, tokens - length)))
+
     return torch.stack(rows)

@@ -66,6 +66,7 @@ def unavailable(call: Call) -> str | None:
         return f"flex is not used on {q.device.type}"
     if q.is_cpu and call.gradients:
         return "flex does not support gradients on a CPU"
+
     # What a GPU lacks (Triton, a type, small matrices) is found by the test.
     search = find_kernel(call)
     return search if isinstance(search, str) else None
@@ -97,6 +98,7 @@ def find_kernel(call: Call) -> bool | str:
         torch.get_num_threads() if q.is_cpu else 0,
         pattern,
     )
+
     with _testing:
         if kind not in TESTED:
             call = call._replace(pattern=pattern)
@@ -143,6 +145,7 @@ def find_failure(search: bool, call: Call) -> str | None:
     # in half precision. With gradient checkpointing, the saved tensors of the test would be taken for those
     # of the first layer.
     logging.disable(logging.WARNING)
+
     try:
         with (
             torch.autocast(q.device.type, enabled=False),
@@ -164,12 +167,14 @@ def find_failure(search: bool, call: Call) -> str | None:
     if q.is_cuda:
         tolerance = max(tolerance, TOLERANCE_TF32)
     names = ("output", "gradient of q", "gradient of k", "gradient of v")
+
     for name, result, exact in zip(names, results, expected, strict=False):
         deviation = ((result.float() - exact).abs().max() / exact.abs().max()).item()
         if not deviation <= tolerance:  # also true for NaN
             return (
                 f"{name} differs from the reference by {deviation:.1e} on this machine"
             )
+
     return None
 
 
@@ -187,12 +192,14 @@ def run(search: bool, call: Call, gradients: bool) -> Tensor:
         if x._is_view():  # torch would make the kernel depend on a view's shape
             x = x.clone() if gradients else x.data
         vectors.append(x)
+
     q = vectors[0]
     shared = None
     if q.is_cuda:
         properties = torch.cuda.get_device_properties(q.device)
         usual = properties.shared_memory_per_block
         shared = int(getattr(properties, "shared_memory_per_block_optin", usual))
+
     build = kernel_build(call.pattern.block_size, q.shape[3], q.dtype, shared)
     with (
         torch.autocast(q.device.type, enabled=False),
@@ -202,6 +209,7 @@ def run(search: bool, call: Call, gradients: bool) -> Tensor:
         ends = numbers_on(q.device, call.lengths, torch.int32)
         attend = compiled_attention(search)
         out = attend(*vectors, lists, weights, ends, build, call.pattern.causal)
+
     return call.uncut(out)
 
 
@@ -297,10 +305,11 @@ def attend_to_lists(
         kernel_options=kernel_options(build, q.dtype) if q.is_cuda else None,
     )
     assert isinstance(out, Tensor)
+
     return out
 
 
-_cached: OrderedDict[tuple[object, ...], tuple[Lists, Weights]] = OrderedDict()
+_cached: OrderedDict[tuple[object, ...], Lists] = OrderedDict()
 
 
 def make_lists(call: Call, gradients: bool) -> tuple[Lists, Weights]:
@@ -309,10 +318,11 @@ def make_lists(call: Call, gradients: bool) -> tuple[Lists, Weights]:
     `gradients` adds the reverse lists. Each row of the batch has its own lists, which are cached, because
     every step reuses them.
     """
-    pattern, lengths = call.pattern, call.lengths
+    pattern, lengths, device = call.pattern, call.lengths, call.q.device
     heads, tokens = call.q.shape[1:3]
     size, longest = pattern.block_size, max(lengths)
     blocks = -(-longest // size)
+
     rows = []
     for length in lengths:
         # Where no true query meets padding, all blocks are unmasked.
@@ -326,7 +336,7 @@ def make_lists(call: Call, gradients: bool) -> tuple[Lists, Weights]:
             heads,
             call.layer,
             gradients,
-            call.q.device,
+            device,
         )
         if key not in _cached:
             # Tensors cached in evaluation must also work in training.
@@ -334,14 +344,21 @@ def make_lists(call: Call, gradients: bool) -> tuple[Lists, Weights]:
                 _cached[key] = row_lists(*key)
         _cached.move_to_end(key)
         rows.append(_cached[key])
-    while len(_cached) > 1:
-        if sum(x.nbytes for row, _ in _cached.values() for x in row) <= CACHED_BYTES:
-            break
+    while sum(x.nbytes for row in _cached.values() for x in row) > CACHED_BYTES:
         _cached.popitem(last=False)
-    if len(rows) == 1:
-        return rows[0]
-    lists = zip(*(row for row, _ in rows), strict=True)
-    return tuple(torch.cat(of_rows) for of_rows in lists), rows[0][1]
+
+    weights = None
+    if pattern.first_block_count > 1:
+        graph = pattern.graph_blocks(longest, tokens)
+        queries, keys = torch.zeros(2, graph, size, device="cpu")
+        queries += math.log(pattern.first_block_count)
+        queries[pattern.full_rows(graph)] = 0
+        keys[0] = 1
+        weights = copied(queries.flatten(), device), copied(keys.flatten(), device)
+    lists = rows[0]
+    if len(rows) > 1:
+        lists = tuple(torch.cat(of_rows) for of_rows in zip(*rows, strict=True))
+    return lists, weights
 
 
 def row_lists(
@@ -354,14 +371,13 @@ def row_lists(
     layer: int,
     gradients: bool,
     device: torch.device,
-) -> tuple[Lists, Weights]:
+) -> Lists:
     """The lists of a sequence in a batch whose longest row has `blocks` blocks, those of global tokens included.
 
     The pattern's graph has `graph` blocks, `real` blocks contain a token of this row, and `unmasked` none of
     its padding.
     """
-    size = pattern.block_size
-    front = pattern.num_global_tokens // size
+    front = pattern.num_global_tokens // pattern.block_size
     seen = np.ones((heads, front + graph, front + graph), dtype=bool)
     seen[:, front:, front:] = pattern.block_mask(graph, heads, layer)
     visible = np.zeros((heads, blocks, blocks), dtype=bool)
@@ -382,13 +398,4 @@ def row_lists(
         for array in (mask.sum(axis=2, dtype=np.int32), ids):
             contiguous = torch.from_numpy(np.ascontiguousarray(array))
             lists.append(copied(contiguous[None], device))
-
-    weights = None
-    if pattern.first_block_count > 1:
-        often = np.full(graph, math.log(pattern.first_block_count), dtype=np.float32)
-        often[pattern.full_rows(graph)] = 0
-        queries = torch.from_numpy(often.repeat(size))
-        keys = torch.zeros(len(queries), device="cpu")
-        keys[:size] = 1
-        weights = copied(queries, device), copied(keys, device)
-    return tuple(lists), weights
+    return tuple(lists)

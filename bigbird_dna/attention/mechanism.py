@@ -45,6 +45,7 @@ class AttentionLayer(nn.Module):
             return torch.zeros_like(call.v)
         cut = call.cut()
         present = real_positions(call.lengths, cut.q.shape[2], q.device)[:, None]
+
         return call.uncut(self.compute(cut.q, cut.k, cut.v, present, dropout))
 
     def compute(
@@ -201,6 +202,7 @@ class Centroids(nn.Module):
             )
             seen.scatter_add_(1, index, token.transpose(0, 1).flatten(1, 2))
             self.seen.copy_(seen)
+
         return nearest
 
     @torch.no_grad()
@@ -274,4 +276,5 @@ def make_chunks(
     before = before.scatter(2, number, previous)
     if not causal:
         size = int(place.max()) + 1
+
     return ClusterChunks(number, place, before[..., :total], total, size)

@@ -117,6 +117,7 @@ def check_library(library: ctypes.CDLL) -> None:
     kernel = Kernel(library)
     generator = torch.Generator().manual_seed(0)
     pattern = Pattern(block_size=24, random_blocks=2)
+
     for shape, lengths in (((2, 2, 300, 64), (300, 290)), ((1, 3, 235, 20), (235,))):
         q, k, v, upper = (torch.randn(shape, generator=generator) for _ in range(4))
         for leaf in (q, k, v):
@@ -152,6 +153,7 @@ class _Attention(torch.autograd.Function):
         out, lse = kernel.forward(Call(q, k, v, pattern, lengths, layer))
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.kernel, ctx.rest = kernel, (pattern, lengths, layer)
+
         return out
 
     @staticmethod

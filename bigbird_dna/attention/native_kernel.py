@@ -131,9 +131,11 @@ class Kernel:
         pattern, lengths = call.pattern, call.lengths
         _, heads, tokens, width = call.q.shape
         tensors |= {"q": call.q, "k": call.k, "v": call.v}
+
         for name, x in tensors.items():
             if x.stride(3) != 1 and width > 1:
                 tensors[name] = x.contiguous()
+
         arrays = {
             name: _Array(address(x), *x.stride()[:3]) for name, x in tensors.items()
         }
@@ -146,6 +148,7 @@ class Kernel:
             if not (pattern.huggingface or pattern.causal) and pattern.is_full(blocks):
                 blocks = 0
             by_blocks.setdefault(blocks, []).append(row)
+
         for blocks, rows in by_blocks.items():
             numbers = np.array(rows, np.int64)
             ends = np.array([lengths[row] for row in rows], np.int64)
@@ -230,6 +233,7 @@ class Kernel:
         )
         sign = -1.0 if back else 1.0
         self.library.turn(problem, TYPES[out.dtype], *_angles(turns), sign)
+
         return out
 
 
@@ -397,6 +401,7 @@ class PackedLayers(NamedTuple):
         batch, tokens, hidden = x.shape
         length = np.array([tokens], np.int64)
         angles = _angles(turns)
+
         for layer in self.layers:
             heads, pattern, library = layer.heads, layer.pattern, layer.library
             if pattern is None or pattern.is_full(pattern.blocks(tokens)):
@@ -416,4 +421,5 @@ class PackedLayers(NamedTuple):
             problem.scratch, problem.lse = address(scratch), address(lse)
             data = address(x), address(room)
             library.layer(problem, layer.weights, batch, *angles, *data)
+
         return x

@@ -65,22 +65,26 @@ class Pattern:
     def __post_init__(self) -> None:
         if self.block_size < 1:
             raise ValueError(f"block_size must be at least 1, not {self.block_size}")
+
         for field in fields(self):
             value = getattr(self, field.name)
             if value < 0:
                 raise ValueError(f"{field.name} must not be negative, got {value}")
+
         if self.seed >= 1 << 63:  # operators take 64-bit integers
             raise ValueError(f"seed must be below 2^63, got {self.seed}")
         if self.window_blocks and self.window_blocks % 2 == 0:
             raise ValueError(
                 f"window_blocks must be odd (or 0), not {self.window_blocks}"
             )
+
         if not self.global_blocks + self.window_blocks + self.random_blocks:
             raise ValueError("the pattern is empty: no global, window or random blocks")
         if self.causal + (self.num_global_tokens > 0) + self.huggingface > 1:
             raise ValueError(
                 "causal, num_global_tokens and huggingface are mutually exclusive"
             )
+
         if self.huggingface and (self.global_blocks, self.window_blocks) != (2, 3):
             raise ValueError(
                 "huggingface needs 2 global and 3 window blocks, "
@@ -136,6 +140,7 @@ class Pattern:
         remaining = self._remaining(blocks)
         count = np.minimum(remaining, width)
         taken = np.sort(self._fixed(blocks), axis=1)  # (Q, g + w), with -1 first
+
         for head in range(heads):
             # The words of a causal row do not depend on the number of later rows.
             stream = (layer, head) if self.causal else (layer, head, blocks)
@@ -158,6 +163,7 @@ class Pattern:
             for column in taken.T:
                 ids += (column[:, None] >= 0) & (ids >= column[:, None])
             chosen[head] = np.where(ranks >= 0, ids, -1)
+
         return chosen
 
     @_cached(128)
@@ -171,11 +177,13 @@ class Pattern:
             self._fixed(blocks), (heads, *self._fixed(blocks).shape)
         )
         keys = np.concatenate([fixed, self.random_ids(blocks, heads, layer)], axis=2)
+
         # A stable sort on "empty" moves -1 to the end and preserves the order of the rest.
         order = np.argsort(keys < 0, axis=2, kind="stable")
         keys = np.take_along_axis(keys, order, axis=2)
         keys[:, self.full_rows(blocks)] = -1
         width = int((keys >= 0).sum(axis=2).max(initial=0))
+
         return keys[:, :, :width]
 
     @_cached(64)
@@ -194,6 +202,7 @@ class Pattern:
         seen = np.tile(globals_, (blocks, 1))
         if self.causal:
             seen = np.where(seen <= rows, seen, -1)
+
         return np.concatenate([seen, window], axis=1).astype(np.int32)
 
     def _remaining(self, blocks: int) -> npt.NDArray[np.int64]:

@@ -172,6 +172,7 @@ class Combiner(AttentionLayer):
         else:
             by_column = self.plan == "axial_rowmajor"
             out = self.attend_to_blocks(q, k, v, present, dropout, by_column)
+
         return join_blocks(out, tokens)
 
     def dyadic_summaries(
@@ -259,6 +260,7 @@ class Combiner(AttentionLayer):
             span_q, span_k = (pool_others(x, here, self.largest) for x in pooled)
             seen = here[..., None, :] & off_diagonal(rows, k)
             exists = seen.any(-1)
+
         span_v = masked_attention(span_q, column_k, column_v, seen)
         span_k, span_v, exists = map(transpose, (span_k, span_v, exists))
 
@@ -268,6 +270,7 @@ class Combiner(AttentionLayer):
         through = hide(scores(q, span_k), exists[..., None, :] & aside)
         weights = weigh_together([*parts, through], dropout)
         direct = sparse.row_and_column_sum(weights[0], weights[1], v)
+
         return direct + weights[2] @ span_v
 
 
@@ -299,6 +302,7 @@ class Routing(Combiner):
             return chunks.collect(
                 self.attend_to_blocks(chunk_q, chunk_k, chunk_v, in_chunk, dropout)
             )
+
         # Each token has a summary of its chunk up to it; queries use the latest of each other chunk.
         tokens = q.shape[2]
         before = triangle(chunks.size, q)
@@ -311,6 +315,7 @@ class Routing(Combiner):
         far = hide(scores(in_blocks(q, QUERIES), span_k), seen)  # (B, H, N, M, P + M)
         near, far = weigh_together([in_blocks(near, QUERIES), far], dropout)
         direct = chunks.spread(join_blocks(near, tokens)) @ chunk_v
+
         return join_blocks(far @ span_v, tokens) + chunks.collect(direct)
 
 
@@ -340,6 +345,7 @@ def _summaries_up_to_each(chunks: ClusterChunks, count: int) -> tuple[Tensor, Te
     slots = torch.cat(
         [(every * size + earlier_count[:, :, :, 0] - 1).clamp(min=0), slot], 3
     )
+
     return slots.clamp(max=total * size - 1), torch.cat([earlier, later], 4)
 
 

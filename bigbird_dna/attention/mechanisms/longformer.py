@@ -107,6 +107,7 @@ class Longformer(AttentionLayer):
             if causal:
                 seen_far = seen_far & (position[:, None] >= position[front])
             far = _blocks(hide(scores(q, k[:, :, front]), seen_far), dilation, size)
+
         near, far = weigh_together([near, far], dropout)
 
         def joined(x: Tensor) -> Tensor:
@@ -152,6 +153,7 @@ class Longformer(AttentionLayer):
         first = weights @ project(self.value, hidden).to(out.dtype)
         hidden_rows = ~present[:, None, :front, None]
         out[:, :, :front] = first.masked_fill(hidden_rows, 0).to(out.dtype)
+
         return out
 
 

@@ -104,6 +104,7 @@ def prefix_attention(q: Tensor, k: Tensor, v: Tensor, directions: Tensor) -> Ten
     largest = peaks.cummax(2).values
     keys = (b - peaks[..., None]).exp()
     queries = (a - a.detach().amax(-1, keepdim=True)).exp()
+
     # (B, H, L, K + 1): the denominator is the last component
     counted = pad(v, (0, 1), value=1)
 
@@ -112,6 +113,7 @@ def prefix_attention(q: Tensor, k: Tensor, v: Tensor, directions: Tensor) -> Ten
     # The sum over earlier chunks, (B, H, F, K + 1), and its stabilizer.
     total = keys[:, :, :0].mT @ counted[:, :, :0]
     end = largest[..., :1]
+
     for first in range(0, v.shape[2], CHUNK):
         chunk = slice(first, first + CHUNK)
         query, key, value = (x[:, :, chunk] for x in (queries, keys, counted))
@@ -124,6 +126,7 @@ def prefix_attention(q: Tensor, k: Tensor, v: Tensor, directions: Tensor) -> Ten
         sums = key.mT @ (value * (peak - last).exp()[..., None])
         total = total * (end - last).exp()[..., None] + sums
         end = last
+
     out = torch.cat(outs, 2)
     return out[..., :-1] / out[..., -1:].clamp(min=torch.finfo(out.dtype).tiny)
 

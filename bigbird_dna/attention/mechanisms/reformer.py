@@ -47,6 +47,7 @@ def hashed_attention(
     order = buckets.argsort(dim=3, stable=True)  # (B, H, R, L)
     ranks = torch.arange(tokens, device=q.device).expand_as(order)
     position = torch.empty_like(order).scatter_(3, order, ranks)
+
     # Numbers that differ by 0 or 1 if two tokens have the same bucket and the key's chunk is the query's or
     # the previous one.
     codes = buckets * (tokens // size + 3) + position // size
@@ -87,6 +88,7 @@ def hashed_attention(
         out = (weights @ _with_before(value, 0)).flatten(2, 3)
         outs.append(out.gather(2, rank[..., None].expand_as(v)))
         totals.append(total.flatten(2, 3).gather(2, rank[..., None]))  # (B, H, L, 1)
+
     weights_of_rounds = torch.stack(totals).softmax(0).to(v.dtype)
     return (torch.stack(outs) * weights_of_rounds).sum(0)
 

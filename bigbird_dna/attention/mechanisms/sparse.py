@@ -104,6 +104,7 @@ def attend_to_blocks(
         through = far.flatten(2, 3) @ far_v.flatten(2, 3)
         return near @ v + torch.unflatten(through, 2, (blocks, size))
     by_position = far.transpose(2, 3) @ far_v.transpose(2, 3)  # (B, H, S, N, K)
+
     return near @ v + by_position.transpose(2, 3)
 
 
@@ -220,11 +221,13 @@ def sibling_attention(
         column = hide(column.sum(-1, keepdim=True), seen[..., None, None])
         columns.append(column.flatten(2, 3))  # (B, H, L, 1)
         values.append(siblings[1])  # (B, H, N, K)
+
     out = torch.zeros_like(v)
     weights = weigh_together(columns, dropout)
     for weight, value in zip(weights, values, strict=True):
         by_block = torch.unflatten(weight, 2, (value.shape[2], -1))
         out = out + (by_block * value[..., None, :]).flatten(2, 3)
+
     return out
 
 
@@ -256,6 +259,7 @@ class Routing(AttentionLayer):
             size = chunks.size
             in_chunk = torch.arange(2 * size, device=q.device) >= size
             seen = seen & (~in_chunk | pad(triangle(size, q), (size, 0)))
+
         keys, values = with_before(chunks.spread(k)), with_before(chunks.spread(v))
         weights = weigh(hide(scores(chunks.spread(q), keys), seen), dropout)
         return chunks.collect(weights @ values)
