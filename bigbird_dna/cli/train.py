@@ -356,16 +356,13 @@ def audit_dataset(
     sequence_column: SequenceColumn = "sequence",
     label_columns: LabelColumns = None,
     split_column: SplitColumn = "split",
-    seed: Annotated[
-        int, typer.Option(metavar="N", help="Random seed of the folds.")
-    ] = 1,
 ) -> None:
     """Check labeled sequences before training: labels, copies, similar sequences, and shortcuts.
 
-    Reads the files of finetune-sequences, with any kind of label. Counts labels, and copies and similar
-    sequences (20 % common 16-mers, on either strand), also with other labels and in several splits. Fits a
-    regression to each of: length, GC content, N, lower-case letters, the first and the last 10 bases, and
-    4-mers, and evaluates it on sequences that are not similar. Writes tables, and prints what is wrong.
+    Reads the files of finetune-sequences, with any kind of label. Counts the sequences of each label and
+    split, copies with other labels, and copies and similar sequences (20 % common 16-mers, on either strand)
+    in several splits. Fits a regression to each of length, GC content, N and lower-case letters, and
+    evaluates it on sequences that are not similar. Writes two tables, and prints what is wrong.
     """
     from bigbird_dna.reporting.audit import audit_dataset
 
@@ -378,7 +375,6 @@ def audit_dataset(
         sequence_column=sequence_column,
         label_columns=label_columns or (),
         split_column=split_column,
-        seed=seed,
     )
     for line in conclusions:
         typer.echo(line)

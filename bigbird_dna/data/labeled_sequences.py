@@ -384,16 +384,13 @@ def _known_labels(texts: pd.Series) -> pd.Series:
     return texts
 
 
-def parse_labels(
-    table: LabeledRows, task: LabelKind | None = None, *, constant: bool = False
-) -> Labels:
+def parse_labels(table: LabeledRows, task: LabelKind | None = None) -> Labels:
     """Return the labels of rows, and log their kind.
 
     Without `task`: several columns are `multilabel` if they contain only 0 and 1, otherwise `regression`. One
     column is `binary` if it contains only 0 and 1, false and true, or negative and positive; `multiclass` if
     it contains text, two other values, or all whole numbers from 0 or 1 up to at most 100; otherwise
-    `regression`. Columns with the same label in all rows are left out, unless `constant`. `DataError` names
-    the row of a label of another kind, of -1 among such whole numbers, which may be a missing label, and of a
+    `regression`. Columns with the same label in all rows are left out. `DataError` names the row of a label of another kind, of -1 among such whole numbers, which may be a missing label, and of a
     number with a decimal comma; it is also raised if all columns are left out.
     """
     kind = task or _infer(table)
@@ -417,7 +414,7 @@ def parse_labels(
         labels = Labels(kind, tuple(names), np.eye(len(names), dtype=np.float32)[codes])
         what = "classes"
     else:
-        labels = _numbers(table, kind, constant)
+        labels = _numbers(table, kind)
         what = "label" if len(labels.outputs) == 1 else "labels"
     for name in labels.outputs:
         check_name(name, "the name of a class or label", table.where(0))
@@ -482,8 +479,8 @@ def different(values: Floats) -> npt.NDArray[np.bool_]:
     return (pd.DataFrame(values).nunique() > 1).to_numpy()
 
 
-def _numbers(table: LabeledRows, kind: LabelKind, constant: bool) -> Labels:
-    """Return labels of 0 and 1, or numbers; columns with the same label in all rows only if `constant`."""
+def _numbers(table: LabeledRows, kind: LabelKind) -> Labels:
+    """Return labels of 0 and 1, or numbers, without the columns with the same label in all rows."""
     texts = table.labels
     if kind == "regression":
         values = texts.apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
@@ -503,7 +500,7 @@ def _numbers(table: LabeledRows, kind: LabelKind, constant: bool) -> Labels:
             f"{table.where(row)}: {texts.columns[column]} {text} is not {expected}"
         )
     values = values.astype(np.float32)
-    varied = (~np.isnan(values)).any(axis=0) if constant else different(values)
+    varied = different(values)
     if not varied.any():
         first = next(filter(None, texts.iloc[0]))
         raise DataError(

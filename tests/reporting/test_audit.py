@@ -11,7 +11,7 @@ from pandas.api.types import is_numeric_dtype
 
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.reporting.audit import DIFFERENT, END, audit_dataset
+from bigbird_dna.reporting.audit import DIFFERENT, audit_dataset
 from tests.cli.command import Run, refused
 from tests.genome.test_records import fasta
 from tests.golden.messages import fails
@@ -19,8 +19,8 @@ from tests.toys import random_dna
 
 COUNT, LENGTH, LABELS = 400, 120, 60
 KINDS = ("binary", "multiclass", "multilabel", "regression")
-COPIES, ALIKE = "copies of another sequence", "sequences similar to another one"
-MOVED = ", in another split"
+COPIES, ALIKE = "copies", "similar sequences"
+MOVED = " in another split"
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -48,7 +48,7 @@ def clean(kind: str, seed: int) -> pd.DataFrame:
         {"name": [f"s{row}" for row in range(COUNT)], "sequence": texts, **labels}
     )
     for row in np.flatnonzero(marked(table))[::2]:
-        at = int(rng.integers(END, LENGTH - 2 * END))
+        at = int(rng.integers(10, LENGTH - 20))
         table.loc[row, "sequence"] = texts[row][:at] + "TGACTCA" + texts[row][at + 7 :]
     return table
 
@@ -87,14 +87,6 @@ def test_nothing_is_found_in_a_clean_set(kind: str, seed: int, tmp_path: Path) -
     conclusions, table = audited(clean(kind, seed), tmp_path)
     assert len(conclusions) == 1 and table["finding"].isna().all()
     assert table.loc[[COPIES, ALIKE], "sequences"].sum() == 0
-    features = written(tmp_path, "features").set_index("label")
-    chance = features.filter(regex="(content|bases|kmers)$").mean()
-    assert len(chance) == 4
-    assert (
-        (chance.abs() < 0.4).all()
-        if kind == "regression"
-        else chance.between(0.35, 0.75).all()
-    )
 
 
 def more_gc(text: str) -> str:
@@ -105,18 +97,13 @@ def more_gc(text: str) -> str:
     ("kind", "check", "change"),
     [
         ("binary", "length alone", lambda text: text[:-3]),
-        ("binary", "n alone", lambda text: text[:50] + "N" + text[51:]),
+        ("binary", "N alone", lambda text: text[:50] + "N" + text[51:]),
         (
             "multiclass",
-            "lower_case alone",
+            "lower-case letters alone",
             lambda text: text[:40] + text[40:50].lower() + text[50:],
         ),
-        *((kind, "gc_content alone", more_gc) for kind in KINDS),
-        *(
-            (kind, "first_bases alone", lambda text: "GATC" + text[4:])
-            for kind in KINDS
-        ),
-        *((kind, "last_bases alone", lambda text: text[:-3] + "TAT") for kind in KINDS),
+        *((kind, "GC content alone", more_gc) for kind in KINDS),
     ],
 )
 def test_a_planted_shortcut_is_found(
@@ -126,16 +113,8 @@ def test_a_planted_shortcut_is_found(
     conclusions, table = audited(changed(original, change), tmp_path)
     assert table["finding"].dropna().index.tolist() == [check]
     assert len(conclusions) == 1
-    column = check.removesuffix(" alone")
-    by_label = written(tmp_path, "features").set_index("label")
-    best = by_label[column].idxmax()
-    assert by_label.loc[best, f"{column}_low"] > (0.3 if kind == "regression" else 0.6)
-    if (
-        len(by_label) > 1
-    ):  # the label of the marked sequences, which the conclusion names
-        assert best == ("other" if kind == "multiclass" else f"label_{LABELS // 2}")
-        assert repr(best) in conclusions[0]
-    assert f"{by_label.loc[best, column]:.3f}" in conclusions[0]
+    names = {"multilabel": f"label_{LABELS // 2}", "multiclass": "other"}
+    assert f"{names.get(kind, 'label')!r} best" in conclusions[0]
 
 
 def relabeled(table: pd.DataFrame) -> pd.DataFrame:
@@ -178,7 +157,7 @@ def test_all_planted_copies_are_found_and_listed(kind: str, tmp_path: Path) -> N
     counts = found["sequences"]
     assert counts[COPIES] == 90
     assert counts[ALIKE] == 120
-    assert counts[f"{COPIES}, with other labels"] == 30
+    assert counts[f"{COPIES} with other labels"] == 30
     both = pd.concat([table.iloc[chosen[kinds == 1]], more[kinds == 1]])
     assert counts[f"{COPIES}{MOVED}"] == (both["split"] != "train").sum()
     assert len(conclusions) == 3
@@ -191,10 +170,6 @@ def test_all_planted_copies_are_found_and_listed(kind: str, tmp_path: Path) -> N
             one for one, other in pair.items() if listed.loc[one, "copy_of"] == other
         ]
         assert len(copies) == (what != 3)
-        if what in (0, 2) and kind != "regression":
-            assert (listed.loc[name, "label"] == listed.loc[f"s{row}", "label"]) == (
-                what == 0
-            )
 
 
 @each_kind
@@ -216,22 +191,14 @@ def test_labels_are_counted_in_each_split_and_missing_ones_found(
     assert audit_dataset(files, tmp_path / "separate") == conclusions
     names = {"multilabel": f"label_{LABELS // 2}", "multiclass": "other"}
     name = names.get(kind, "label")
-    assert f"{name!r}" in conclusions[0]
-    counts = written(tmp_path, "labels").set_index(["label", "split"]).loc[name]
-    assert counts["sequences"].to_dict() == {
-        "all": COUNT,
-        **table["split"].value_counts(),
-    }
-    if kind == "regression":
-        train = table.loc[table["split"] == "train", "label"]
-        assert counts.loc["train", "mean"] == pytest.approx(train.mean(), rel=1e-5)
-        assert counts.loc["test", "deviation"] == 0
-    else:
-        assert counts["positives"].tolist() == [
-            positive.sum(),
-            0,
-            positive.sum(),
-        ]  # all, test, train
+    assert name in conclusions[0]
+    counts = found["sequences"]
+    for split, size in table["split"].value_counts().items():
+        assert counts[f"sequences, {split}"] == size
+    if kind != "regression":
+        assert counts[f"label {name}, all"] == positive.sum()
+        assert counts[f"label {name}, train"] == positive.sum()
+        assert counts[f"label {name}, test"] == 0
 
 
 def test_labels_that_cannot_be_predicted_and_missing_splits_are_found(
@@ -243,21 +210,7 @@ def test_labels_that_cannot_be_predicted_and_missing_splits_are_found(
     table.loc[:3, "label_1"] = 1
     conclusions, found = audited(table, tmp_path)
     assert found["finding"].dropna().index.tolist() == ["sequences", "sequences, test"]
-    assert "'label_1'" in conclusions[0] and "'label_50'" not in conclusions[0]
-    by_label = written(tmp_path, "features").set_index("label")
-    assert {*by_label.index} == {"label_50", "label_59"}
-    assert by_label["gc_content"].notna().all()
-    table = clean("regression", 4).assign(other=2.5)
-    table.to_csv(tmp_path / "y.csv", index=False)
-    audit_dataset(
-        [tmp_path / "y.csv"], tmp_path / "audit", label_columns=["label", "other"]
-    )
-    found = written(tmp_path, "audit").set_index("check")
-    assert found["finding"].dropna().index.tolist() == ["sequences"]
-    only = audit_dataset(
-        [tmp_path / "y.csv"], tmp_path / "audit", label_columns=["other"]
-    )
-    assert len(only) == 1 and "'other'" in only[0]
+    assert "label_1" in conclusions[0] and "label_50" not in conclusions[0]
 
 
 @each_kind
@@ -266,8 +219,7 @@ def test_sequences_of_a_single_group_predict_nothing(kind: str, tmp_path: Path) 
     windows = [text[2 * row : 2 * row + LENGTH] for row in range(COUNT)]
     conclusions, table = audited(clean(kind, 5).assign(sequence=windows), tmp_path)
     assert table.loc[ALIKE, "sequences"] == COUNT and table["finding"].isna().all()
-    features = written(tmp_path, "features")
-    assert features.filter(regex="_low").isna().all(axis=None) and len(conclusions) == 1
+    assert len(conclusions) == 1
 
 
 @pytest.mark.parametrize("kind", ["multilabel", "regression"])
@@ -302,34 +254,10 @@ def test_missing_labels_are_reported_and_change_no_other_check(
     assert checks.loc["sequences with a missing label", "sequences"] == single
     assert conclusions[:2] == [
         f"{rows} without a label: left out.",
-        f"{single} of {2 * (300 - rows)} labels are missing: ignored.",
+        f"{single} of {2 * (300 - rows)} labels are missing.",
     ]
     (shortcut,) = [one for one in conclusions if "from length alone" in one]
     assert "'label_0' best" in shortcut
-    counted = pd.read_csv(tmp_path / "audit/labels.tsv", sep="\t").set_index(
-        ["label", "split"]
-    )
-    for number, label in enumerate(("label_0", "label_1")):
-        known = frame[~missing[:, number]]
-        for split, own in (("all", known), ("train", known[known.split == "train"])):
-            row = counted.loc[(label, split)]
-            assert row["sequences"] == len(own)
-            if kind == "regression":
-                assert row["mean"] == pytest.approx(own[label].mean(), rel=1e-5)
-            else:
-                assert row["positives"] == own[label].sum()
-    # As in a table of one label, without the rows that lack it.
-    frame[~missing[:, 0]].drop(columns="label_1").to_csv(
-        tmp_path / "y.csv", index=False
-    )
-    audit_dataset([tmp_path / "y.csv"], tmp_path / "one", label_columns=["label_0"])
-    several, one = (
-        pd.read_csv(tmp_path / name / "features.tsv", sep="\t")
-        .set_index("label")
-        .loc["label_0", "length"]
-        for name in ("audit", "one")
-    )
-    assert several == pytest.approx(one, abs=0.02) and several > 0.8
 
 
 def test_fasta_files_and_mistakes(tmp_path: Path, run: Run) -> None:
@@ -352,7 +280,7 @@ def test_fasta_files_and_mistakes(tmp_path: Path, run: Run) -> None:
     outcome = run("audit-dataset", *words, "-o", tmp_path / "audit")
     assert outcome.code == 0
     found = written(tmp_path, "audit").set_index("check")
-    checks = ["lower_case alone"]
+    checks = ["lower-case letters alone"]
     assert (
         found["finding"].dropna().index.tolist()
         == checks
@@ -368,7 +296,6 @@ def test_fasta_files_and_mistakes(tmp_path: Path, run: Run) -> None:
         audit_dataset([tmp_path / "p.fa", tmp_path / "n.fa"], tmp_path / "none")
     tiny = pd.DataFrame({"sequence": ["A", "CG", "T"] * 8, "label": [1, 0] * 12})
     audited(tiny, tmp_path)
-    assert np.isnan(written(tmp_path, "features")["kmers"][0])
     fasta(tmp_path / "few.fa", a="ACGT")
     with fails(DataError):
         audit_dataset(
