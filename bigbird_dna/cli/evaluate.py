@@ -90,14 +90,6 @@ def auc_report(
             min=1,
         ),
     ] = 1,
-    calibration: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="calibration.json of the model, to evaluate probabilities before and "
-            "after calibration.",
-        ),
-    ] = None,
     bins: Annotated[
         Path | None,
         typer.Option(
@@ -112,8 +104,7 @@ def auc_report(
 ) -> None:
     """Report AUROC with confidence interval and AUPRC of each track, and medians per group of tracks.
 
-    Writes tracks.tsv, groups.tsv and report.html, with --calibration also track_calibration.tsv.
-    Tracks with only one class are excluded and listed. Intervals are over blocks of 10 kb of sequence; over
+    Writes tracks.tsv, groups.tsv and report.html. Tracks with only one class are excluded and listed. Intervals are over blocks of 10 kb of sequence; over
     rows (DeLong) if the positions of the rows are unknown.
     """
     from bigbird_dna.disk.outputs import command_line
@@ -124,7 +115,6 @@ def auc_report(
         "--tracks": tracks,
         "--compare": compare,
         "--min-positives": min_positives,
-        "--calibration": calibration,
         "--bins": bins,
     }
     log(f"{predictions}: evaluating all tracks; results will be written to {output}")
@@ -137,7 +127,6 @@ def auc_report(
         min_positives=min_positives,
         threads=threads or 0,
         command=command_line("auc-report", [predictions, labels], options),
-        calibration=calibration,
         bins=bins,
     )
     for row in result.groups.to_dict("records"):
@@ -391,12 +380,11 @@ def evaluate_scan(
 
     On each strand, the highest score is a call and silences windows near it; then the next. A call is correct
     if a TSS of its strand that no better call took is within a distance. Writes scan.tsv and a figure:
-    precision and recall, calls per Mb, and the realized false-discovery rate at nominal rates, with
-    confidence intervals over blocks of 10 kb. Nominal rates follow from the scores as probabilities: score
-    with --calibrated. chance_fdr is that of random calls.
+    average precision with confidence intervals over blocks of 10 kb, recall at precisions of 0.5 and 0.8, and
+    the median distance of correct calls.
     """
     from bigbird_dna.calibration.calls import DISTANCES
-    from bigbird_dna.reporting.scan import BEST_F1, scan_report
+    from bigbird_dna.reporting.scan import scan_report
 
     table = scan_report(
         named_files("--scores", scores),
@@ -405,13 +393,12 @@ def evaluate_scan(
         within=within or DISTANCES,
         suppress=suppress,
     )
-    for row in table[table["selection"] == BEST_F1].to_dict("records"):
+    for row in table.to_dict("records"):
         result = "no annotated TSS on the scanned sequence"
         if row["tss"]:
             result = (
-                f"average precision {row['average_precision']:.3f}; best F1 with "
-                f"{row['calls']:,} calls, precision {1 - row['realized_fdr']:.3f}, recall "
-                f"{row['recall']:.3f}"
+                f"average precision {row['average_precision']:.3f}, recall "
+                f"{row['recall_at_precision_0.5']:.3f} at a precision of 0.5"
             )
         log(f"{row['predictor']}, within {row['within']:,} bp: {result}")
 

@@ -8,30 +8,31 @@ from typing import Any
 
 import pandas as pd
 
+from bigbird_dna.calibration.maps import FILE, read_calibration
 from bigbird_dna.data.predictions import (
     CONTROL,
     MODEL,
     PROMOTER_BASELINES,
     AlignedPredictions,
+    blocks_of,
     compare,
     negative_set_of,
+    read_predictions,
 )
+from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import UsageError
 from bigbird_dna.metrics.auroc import (
     ENDS,
     UNDEFINED,
+    Z95,
     auroc_difference,
     rank_rows,
 )
 from bigbird_dna.metrics.labels import binary_metrics
-from bigbird_dna.reporting.calibration import (
-    promoter_calibration_figure,
-    promoter_calibration_table,
-    read_probabilities,
-)
-from bigbird_dna.reporting.pages import write_figure
+from bigbird_dna.metrics.reliability import calibration_metrics, reliability
+from bigbird_dna.reporting.pages import add_diagonal, write_figure
 from bigbird_dna.reporting.predictors import (
     COLORS,
     RATES,
@@ -84,11 +85,7 @@ def promoter_report(
     with into_directory(output) as directory:
         write_tsv(directory / "promoters.tsv", table)
         curve_figures(comparisons, directory)
-        probabilities = [read_probabilities(name, path) for name, path in sets.items()]
-        calibration = promoter_calibration_table(probabilities)
-        write_tsv(directory / "calibration.tsv", calibration)
-        path = directory / "calibration.plotly.json"
-        promoter_calibration_figure(probabilities, path)
+        report_calibration(sets, directory)
     return table
 
 
@@ -163,3 +160,52 @@ def curve_figures(comparisons: Sequence[AlignedPredictions], directory: Path) ->
         )
         path = directory / f"{name}.plotly.json"
         write_figure(figure, path, panels=table["negatives"].nunique())
+
+
+def report_calibration(sets: Mapping[str, Path], directory: Path) -> None:
+    """Write `calibration.tsv` and the figure `calibration`, of test windows by negative set.
+
+    Probabilities are calibrated too if `calibration.json` is in the directory of the predictions;
+    `ModelError` if it is damaged, or belongs to other weights than those in the directory.
+    """
+    import plotly.express as px
+
+    table = []
+    curves = []
+    for negative_set, path in sets.items():
+        rows = read_predictions(path)
+        probabilities = {"raw": rows["probability"].to_numpy(float)}
+        file = path.parent / FILE
+        if file.is_file():
+            weights = path.parent / "model.safetensors"
+            sha256 = checksum(weights) if weights.is_file() else None
+            calibration = read_calibration(file, sha256)
+            probabilities["calibrated"] = calibration(probabilities["raw"])
+        for name, probs in probabilities.items():
+            metrics = calibration_metrics(rows["label"], probs, blocks=blocks_of(rows))
+            row = {
+                "negative_set": negative_set,
+                "probabilities": name,
+                "n": len(rows),
+                "positives": int(rows["label"].sum()),
+            }
+            table.append(row | metrics._asdict())
+            curve = reliability(rows["label"], probs)
+            curves.append(curve.assign(probabilities=name, negatives=negative_set))
+    write_tsv(directory / "calibration.tsv", pd.DataFrame(table))
+    points = pd.concat(curves)
+    points["half"] = Z95 * points["spread"]
+    figure = px.scatter(
+        points,
+        x="probability",
+        y="fraction",
+        error_y="half",
+        color="probabilities",
+        facet_col="negatives",
+        labels={"fraction": "fraction of promoters"},
+        range_x=[-0.02, 1.02],
+        range_y=[-0.02, 1.02],
+        height=480,
+    )
+    add_diagonal(figure)
+    write_figure(figure, directory / "calibration.plotly.json", panels=len(sets))

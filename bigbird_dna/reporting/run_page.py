@@ -110,7 +110,6 @@ def summarize(config: Config, paths: RunPaths) -> pd.DataFrame:
     if config.start_sites is not None and path.is_file():
         with reading(path, "not a table of evaluate scan", LookupError, ValueError):
             scan = read(path)
-            scan = scan[scan["selection"] == "best F1"]
             for distance, table in scan.groupby("within", sort=False):
                 task = f"calls within {distance:,} bp of a TSS"
                 rows += compare(task, "average precision", table)

@@ -74,11 +74,6 @@ def read_windows(path: Path, numbers: Sequence[str]) -> pd.DataFrame:
     return windows
 
 
-def read_scores(path: Path) -> pd.DataFrame:
-    """Read contig, strand, score (NaN: not scored) and tss (NaN: not in the contig) of score-promoters."""
-    return read_windows(path, ["score", "tss"])
-
-
 def plot_scores(
     scores: Path,
     output: Path,
@@ -99,7 +94,7 @@ def plot_scores(
     """
     from matplotlib.ticker import EngFormatter
 
-    table = read_scores(scores).dropna(subset="tss")
+    table = read_windows(scores, ["score", "tss"]).dropna(subset="tss")
     contigs = table["contig"].unique().tolist()
     if not contigs:
         raise DataError(f"{scores}: contains no scored window")

@@ -33,7 +33,7 @@ from bigbird_dna.metrics.resampling import (
     resampled_medians,
     sampled_aurocs,
 )
-from bigbird_dna.reporting.scan import average_precisions, call_metrics
+from bigbird_dna.reporting.scan import average_precisions
 
 STUDIES = 2000
 """The standard error of a coverage of 95 % is half a percent."""
@@ -302,13 +302,6 @@ def calls(generator: Generator) -> Intervals:
     values = average_precisions({"first": first, "second": second})
     yield "average precision", values["first"][:3], CALLS[0]
     yield "difference of average precision", values["second"][3:], CALLS[0] - CALLS[1]
-    threshold = expit(1.0)
-    selected = first.scores >= threshold
-    metrics = call_metrics(first, int(selected.sum()), 1.5)
-    right = 1.4 * norm.sf(1 - LIFT)
-    rate = 3 * norm.sf(1) / (3 * norm.sf(1) + right)
-    yield "realized false-discovery rate", metrics[4:7], rate
-    yield "recall", metrics[7:10], right / 2
 
 
 def promised_precision(generator: Generator) -> Intervals:

@@ -32,7 +32,7 @@ from bigbird_dna.reporting.result import (
     panels,
     save_figure,
 )
-from bigbird_dna.reporting.score_track import plot_scores, read_scores
+from bigbird_dna.reporting.score_track import plot_scores, read_windows
 from bigbird_dna.reporting.training import read_training_log
 from tests.golden.messages import fails, message
 from tests.toys import written
@@ -284,7 +284,9 @@ def test_time_is_read_where_the_log_has_it(read_log):
 def test_scores_of_a_bed_file_are_its_probabilities(tmp_path):
     head = "## x\n#contig\tstart\tend\tname\tscore\tstrand\tprobability\tnote\ttss\n"
     path = written(tmp_path / "s.bed", head + "a\t0\t400\tn\t250\t+\t0.25\t.\t300\n")
-    assert read_scores(path).to_numpy().tolist() == [["a", "+", 0.25, 300]]
+    assert read_windows(path, ["score", "tss"]).to_numpy().tolist() == [
+        ["a", "+", 0.25, 300]
+    ]
 
 
 FAULTS = {

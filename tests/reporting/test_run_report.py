@@ -263,10 +263,9 @@ def test_the_rows_of_the_summary(tmp_path: Path) -> None:
         "scan.tsv",
         "predictor\twithin\tselection\ttss\taverage_precision\taverage_precision_low\t"
         "average_precision_high\tdifference\tdifference_low\tdifference_high\n"
-        "model\t50\tbest F1\t9\t0.4\t0.3\t0.5\t\t\t\n"
-        "k-mer\t50\tbest F1\t9\t0.5\t0.4\t0.6\t-0.1\t-0.2\t-0.05\n"
-        "position\t50\tbest F1\t9\t0.2\t0.1\t0.3\t0.2\t0.1\t0.3\n"
-        "model\t50\tnominal FDR 0.1\t9\t0.4\t0.3\t0.5\t\t\t\n",
+        "model\t50\t9\t0.4\t0.3\t0.5\t\t\t\n"
+        "k-mer\t50\t9\t0.5\t0.4\t0.6\t-0.1\t-0.2\t-0.05\n"
+        "position\t50\t9\t0.2\t0.1\t0.3\t0.2\t0.1\t0.3\n",
     ).to_dict("records")
     assert (row["task"], row["model"]) == ("calls within 50 bp of a TSS", 0.4)
     assert (row["compared_with"], row["best"]) == ("k-mer regression", 0.5)

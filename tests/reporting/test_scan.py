@@ -19,7 +19,6 @@ from bigbird_dna.calibration.calls import (
 from bigbird_dna.genome.promoters import write_loci
 from bigbird_dna.genome.sequence import Locus, Strand, tss_position, window_around
 from bigbird_dna.reporting.scan import (
-    BEST_F1,
     average_precisions,
     read_scan,
     scan_report,
@@ -176,60 +175,44 @@ def test_report_is_that_of_brute_force(home: Path) -> None:
     table = scan_report(
         {"model": home / "scores.tsv"}, home / "promoters.tsv", home / "out", **options
     )
-    frame = pd.read_csv(home / "out/scan.tsv", sep="\t").set_index(
-        ["within", "selection"]
-    )
-    assert len(frame) == len(table) == 10 and set(frame["tss"]) == {160}
+    frame = pd.read_csv(home / "out/scan.tsv", sep="\t").set_index("within")
+    assert len(frame) == len(table) == 2 and set(frame["tss"]) == {160}
     assert (home / "out/scan.plotly.json").is_file()
     scan = read_scan(home / "scores.tsv")
     sites = sites_of(home / "promoters.tsv", scan)
     assert scan.stride == 50 and scan.megabases == pytest.approx(0.2, abs=0.001)
-    calls = find_track_calls(scan, 200)
-    for distance in (20, 300):
-        near = [
-            (abs(sites[track][:, None] - found.positions) <= distance).any(axis=0)
-            for track, found in scan.windows.items()
+    found = find_track_calls(scan, 200)
+    calls = [
+        [*zip(*(values.tolist() for values in found[track]), strict=True)]
+        for track in found
+    ]
+    tss = [sites[track].tolist() for track in found]
+    for distance, row in frame.iterrows():
+        assert row["calls"] == sum(map(len, calls))
+        area = last = best = 0.0
+        recalls = dict.fromkeys((0.5, 0.8), 0.0)
+        for score, count, correct in plain_counts(calls, tss, distance):
+            precision, recall = correct / count, correct / 160
+            area += precision * (recall - last)
+            last = recall
+            for least in recalls:
+                if precision >= least:
+                    recalls[least] = max(recalls[least], recall)
+            if (f1 := 2 * correct / (count + 160)) > best:
+                best, threshold = f1, score
+        gaps = [
+            plain_matches([x for x, y in some if y >= threshold], its, distance)
+            for some, its in zip(calls, tss, strict=True)
         ]
-        for selection, row in frame.loc[distance].iterrows():
-            assert row["chance_fdr"] == pytest.approx(
-                1 - np.concatenate(near).mean(), abs=1e-5
+        right = [gap for some in gaps for gap in some if gap >= 0]
+        assert row["median_distance"] == pytest.approx(np.median(right))
+        assert row["average_precision"] == pytest.approx(area, rel=1e-5)
+        assert row["average_precision_low"] < area < row["average_precision_high"]
+        for least, recall in recalls.items():
+            assert row[f"recall_at_precision_{least}"] == pytest.approx(
+                recall, abs=1e-5
             )
-            kept = {
-                track: Points(
-                    *(
-                        values[found.scores >= row["threshold"] - 1e-9]
-                        for values in found
-                    )
-                )
-                for track, found in calls.items()
-            }
-            scores = np.concatenate([found.scores for found in kept.values()])
-            gaps = [
-                plain_matches(found.positions.tolist(), sites[track].tolist(), distance)
-                for track, found in kept.items()
-            ]
-            found = np.concatenate(gaps) >= 0
-            assert row["calls"] == len(scores) and row[
-                "calls_per_megabase"
-            ] == pytest.approx(len(scores) / scan.megabases, rel=1e-5)
-            assert row["realized_fdr"] == pytest.approx(1 - found.mean(), abs=1e-5)
-            assert row["recall"] == pytest.approx(found.sum() / 160, abs=1e-5)
-            assert row["nominal_fdr"] == pytest.approx((1 - scores).mean(), abs=1e-5)
-            assert (
-                row["realized_fdr_low"]
-                <= row["realized_fdr"]
-                <= row["realized_fdr_high"]
-            )
-            if selection != BEST_F1:
-                assert row["nominal_fdr"] <= float(selection.split()[-1])
-    # Calls without a TSS near are few, and the scores say too much of them.
-    assert (
-        0.2
-        < frame.loc[(20, BEST_F1), "realized_fdr"]
-        < 0.6
-        < frame.loc[(20, BEST_F1), "chance_fdr"]
-    )
-    assert frame.loc[(20, BEST_F1), "nominal_fdr"] < 0.1
+    assert frame["recall_at_precision_0.8"].le(frame["recall_at_precision_0.5"]).all()
 
 
 def test_intervals_of_average_precision_are_those_of_resampled_blocks(
@@ -310,21 +293,10 @@ def test_a_scan_with_nothing_to_evaluate_is_a_table_that_says_so(home: Path) -> 
         table = pd.read_csv(home / "out/scan.tsv", sep="\t").set_index("predictor")
         assert (home / "out/scan.plotly.json").is_file()
         empty = table.loc[["unscored", "none", *["model"] * (not tss)]]
-        assert (
-            len(empty) == 2 * empty.index.nunique()
-            and not empty[["tss", "calls"]].any().any()
-        )
-        assert (
-            empty.drop(columns=["within", "selection", "tss", "calls"])
-            .isna()
-            .all()
-            .all()
-        )
+        assert not empty[["tss", "calls"]].any().any()
+        assert empty.drop(columns=["within", "tss", "calls"]).isna().all().all()
         if tss:
             model = table.loc["model"]
-            assert (
-                len(model) == 10
-                and set(model["tss"]) == {tss}
-                and model["recall"].notna().all()
-            )
-            assert model["recall_low"].isna().all() or tss > 1
+            assert len(model) == 2 and set(model["tss"]) == {tss}
+            assert model["average_precision"].notna().all()
+            assert model["average_precision_low"].notna().all() or tss == 1

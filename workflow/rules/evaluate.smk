@@ -126,12 +126,10 @@ rule auc_report:
         dyads=rules.train_baseline_chromatin.output.dyads,
         labels=rules.train_baseline_chromatin.output.labels,
         bins=rules.train_baseline_chromatin.output.bins,
-        calibrated=PATHS.calibrated_chromatin,
         tracks=DATA_FILES["tracks"],
     output:
         tracks=PATHS.report / "chromatin/tracks.tsv",
         groups=PATHS.report / "chromatin/groups.tsv",
-        calibration_table=PATHS.report / "chromatin/track_calibration.tsv",
         page=PATHS.report / "chromatin/report.html",
     log:
         PATHS.log("auc-report"),
@@ -146,14 +144,13 @@ rule auc_report:
         network=[f"--compare=network={ALONE[0]}"] * CHROMATIN.model.ensemble,
         dyads=[f"--compare=dyads={PATHS.chromatin_dyads}"]
         * (CHROMATIN.evaluation.baseline_dyads > 0),
-        calibration=str(PATHS.calibrated_chromatin / "calibration.json"),
         least=CHROMATIN.min_positives_report,
         version=VERSION,
     shell:
         "bigbird-dna auc-report {input.predictions:q} {input.labels:q} --tracks {input.tracks:q}"
         " --bins {input.bins:q} {params.narrow:q} --compare kmers={input.kmers:q} {params.dyads:q}"
         " {params.network:q} --min-positives {params.least:q} --threads {threads}"
-        " --calibration {params.calibration:q} -o {params.directory:q} > {log:q} 2>&1"
+        " -o {params.directory:q} > {log:q} 2>&1"
 
 
 rule evaluate_variants:
