@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bigbird_dna.disk.arrays import open_npz, read_frame
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.compression import read_lines
-from bigbird_dna.errors import DataError, error_text
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.dataset import COLUMNS
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.metrics.resampling import sequence_blocks
@@ -48,17 +48,11 @@ class TrackArray:
     def __post_init__(self) -> None:
         self.dtype: np.dtype[Any] = self.values.dtype
         shape = self.values.shape
-        if self.dtype.kind not in "fiub":
-            raise DataError(f"{self.path}: contains {self.dtype}, expected numbers")
-        if len(shape) not in (1, 2):
+        if self.dtype.kind not in "fiub" or len(shape) not in (1, 2) or 0 in shape:
             raise DataError(
-                f"{self.path}: expected rows × tracks, found an array of shape {shape}"
+                f"{self.path}: expected numbers of rows × tracks, found {self.dtype} of shape {shape}"
             )
         self.rows, self.tracks = (*shape, 1)[:2]
-        if not self.rows or not self.tracks:
-            raise DataError(
-                f"{self.path}: {self.rows} rows × {self.tracks} tracks: no values to evaluate"
-            )
         if self.names is not None and len(self.names) != self.tracks:
             raise DataError(
                 f"{self.path}: {len(self.names)} track names, but {self.tracks} columns"
@@ -83,58 +77,40 @@ def open_array(source: Any, kind: str) -> TrackArray:
     if isinstance(source, pd.DataFrame):
         return _frame_array(kind, source)
     if not isinstance(source, str | Path):
-        values = source
-        if not isinstance(source, np.ndarray) or source.dtype.kind not in "biuf":
-            try:
-                values = np.asarray(source, np.float64)
-            except (TypeError, ValueError) as error:
-                raise DataError(
-                    f"{kind}: not an array of numbers (rows × tracks): {error_text(error)}"
-                ) from None
-        return TrackArray(kind, values)
+        if isinstance(source, np.ndarray) and source.dtype.kind in "biuf":
+            return TrackArray(kind, source)
+        with reading(kind, "not an array of numbers", TypeError, ValueError):
+            return TrackArray(kind, np.asarray(source, np.float64))
     text, _, name = str(source).partition("::")
     path = Path(text)
     if not path.is_file():
         raise DataError(f"{path}: no such file")
-    lower = path.name.lower().removesuffix(".gz")
+    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
     with reading(path, "not readable", Exception):
-        if lower.endswith(".npy"):
+        if suffix == ".npy":
             return TrackArray(text, np.load(path, mmap_mode="r", allow_pickle=False))
-        if lower.endswith(".npz"):
-            with open_npz(path) as stored:
-                if {"packed", "tracks"} <= {*stored.files} and not name:
-                    return TrackArray(text, PackedLabels.load(path).rows())
-                arrays = {key: stored[key] for key in stored.files}
+        if suffix == ".npz":
+            with open_npz(path) as archive:
+                arrays = dict(archive)
+            if {"packed", "tracks"} <= arrays.keys() and not name:
+                return TrackArray(text, PackedLabels.load(path).rows())
             return _named_array(path, name, kind, arrays)
-        if lower.endswith((".h5", ".hdf5")):
+        if suffix in (".h5", ".hdf5"):
             import h5py
 
-            stored = h5py.File(path, "r")
+            file = h5py.File(path, "r")
             names: list[str] = []
-            stored.visit(names.append)
-            items = {each: stored[each] for each in names}
-            arrays = {k: v for k, v in items.items() if isinstance(v, h5py.Dataset)}
+            file.visit(names.append)
+            arrays = {key: file[key] for key in names if hasattr(file[key], "dtype")}
             return _named_array(path, name.strip("/"), kind, arrays)
-        if lower.endswith(".parquet"):
+        if suffix == ".parquet":
             return _frame_array(text, read_frame(path))
-        if lower.endswith((".tsv", ".txt", ".csv")):
-            return _frame_array(
-                text, _read_text(path, "," if lower.endswith(".csv") else "\t")
-            )
+        if suffix in (".tsv", ".txt", ".csv"):
+            separator = "," if suffix == ".csv" else "\t"
+            return _frame_array(text, _read_text(path, separator))
     raise DataError(
         f"{path}: name must end in .npy, .npz, .h5, .parquet, .tsv[.gz] or .csv[.gz]"
     )
-
-
-def open_predictions(path: Path, labels: Path, shape: tuple[int, int]) -> TrackArray:
-    """Open the predictions for the bins of `labels`; `DataError` if their shape differs from `shape`."""
-    array = open_array(str(path), "predictions")
-    if (array.rows, array.tracks) != shape:
-        rows, tracks = shape
-        raise DataError(
-            f"{path}: {array.rows:,} bins × {array.tracks:,} tracks, but {labels} has {rows:,} × {tracks:,}"
-        )
-    return array
 
 
 def read_blocks(bins: Path | None, labels: TrackArray) -> NDArray[np.int64] | None:
@@ -147,13 +123,10 @@ def read_blocks(bins: Path | None, labels: TrackArray) -> NDArray[np.int64] | No
     table, path = labels.intervals, Path(labels.path)
     if bins is not None:
         table, path = read_frame(bins), bins
-        if list(table.columns) != COLUMNS:
+        if list(table.columns) != COLUMNS or len(table) != labels.rows:
             raise DataError(
-                f"{bins}: not a table of bins with the columns {', '.join(COLUMNS)}"
-            )
-        if len(table) != labels.rows:
-            raise DataError(
-                f"{bins}: {len(table):,} bins, but {labels.path} has {labels.rows:,}"
+                f"{bins}: not a table of {labels.rows:,} bins (rows of {labels.path}) with the columns "
+                f"{', '.join(COLUMNS)}, but of {len(table):,} rows"
             )
     if table is None or not {"contig", "start"} <= {*table.columns}:
         return None
@@ -166,7 +139,9 @@ def _named_array(
     path: Path, name: str, kind: str, arrays: dict[str, Any]
 ) -> TrackArray:
     """Choose the array of a file: the named array, the array named `kind`, or the only 2-D or 1-D array."""
-    axes = {k: len(v.shape) for k, v in arrays.items() if v.dtype.kind in "fiub"}
+    axes = {
+        key: array.ndim for key, array in arrays.items() if array.dtype.kind in "fiub"
+    }
     candidates = [key for key in axes if key == name]
     if not name:
         candidates = [key for key in axes if axes[key] == 2]
@@ -180,8 +155,10 @@ def _named_array(
         )
     names = None
     if "tracks" in arrays and arrays["tracks"].dtype.kind in "SUO":
-        stored = arrays["tracks"][()].tolist()
-        names = tuple(t.decode() if isinstance(t, bytes) else str(t) for t in stored)
+        names = tuple(
+            text.decode() if isinstance(text, bytes) else str(text)
+            for text in arrays["tracks"][()].tolist()
+        )
     return TrackArray(f"{path}::{candidates[0]}", arrays[candidates[0]], names)
 
 
@@ -190,23 +167,22 @@ def _frame_array(path: str, frame: pd.DataFrame) -> TrackArray:
     duplicated = frame.columns[frame.columns.duplicated()]
     if len(duplicated):
         raise DataError(f"{path}: contains two columns named {duplicated[0]!r}")
-    regions = [name for name in frame.columns if name in REGION_COLUMNS]
+    regions = frame.columns.intersection(REGION_COLUMNS)
     # pandas writes the row index as a column without a name.
-    others = (*REGION_COLUMNS, "note", "Unnamed: 0", "__index_level_0__")
-    tracks = [name for name in frame.columns if name not in others]
+    others = [*REGION_COLUMNS, "note", "Unnamed: 0", "__index_level_0__"]
+    tracks = frame.drop(columns=others, errors="ignore")
     for name in tracks:
-        if frame[name].dtype.kind not in "biuf":
+        if tracks[name].dtype.kind not in "biuf":
             raise DataError(
-                f"{path}: column {name!r} contains {frame[name].dtype}, expected numbers"
+                f"{path}: column {name!r} contains {tracks[name].dtype}, expected numbers"
             )
-    single = all(frame[name].dtype in ("float16", "float32") for name in tracks)
-    dtype = np.float32 if single else np.float64
-    numbered = all(isinstance(name, int | np.integer) for name in tracks)
+    single = tracks.dtypes.isin([np.dtype("float16"), np.dtype("float32")]).all()
+    numbered = pd.api.types.is_integer_dtype(tracks.columns)
     return TrackArray(
         path,
-        frame[tracks].to_numpy(dtype, na_value=np.nan),
+        tracks.to_numpy(np.float32 if single else np.float64, na_value=np.nan),
         None if numbered else tuple(map(str, tracks)),
-        frame[regions].reset_index(drop=True) if regions else None,
+        frame[regions].reset_index(drop=True) if len(regions) else None,
     )
 
 
@@ -224,16 +200,15 @@ def _read_text(path: Path, separator: str) -> pd.DataFrame:
     )
     frame.columns = frame.columns.str.removeprefix("#")
     for name in frame.columns.difference([*TEXT_COLUMNS, "note"]):
-        column = frame[name]
-        if column.dtype.kind in "biuf":
+        if frame[name].dtype.kind in "biuf":
             continue
-        numbers = pd.to_numeric(column, errors="coerce")
-        wrong = (numbers.isna() & column.notna()).to_numpy()
+        numbers = pd.to_numeric(frame[name], errors="coerce")
+        wrong = (numbers.isna() & frame[name].notna()).to_numpy()
         if wrong.any():
             row = int(wrong.argmax())
-            line = skipped + row + 2
             raise DataError(
-                f"{path}: line {line}: column {name!r}: {column.iloc[row]!r:.60} is not a number"
+                f"{path}: line {skipped + row + 2}: column {name!r}: {frame[name].iloc[row]!r:.60} is not "
+                "a number"
             )
         frame[name] = numbers.astype(np.float64)
     return frame

@@ -5,7 +5,7 @@ as long as reading the whole file.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bigbird_dna.console import log, progress
+from bigbird_dna.console import progress
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.track import Track
 from bigbird_dna.gpus import available_cores, freed_memory_kept
@@ -32,7 +32,6 @@ from bigbird_dna.reporting.predictors import curve_points
 
 THREADS = 4
 """Sorting, copying and counting release the GIL, but more threads give no further speed-up."""
-LISTED = 5  # names in a message
 # Approximate memory in bytes of all slices processed at the same time; files are read once for each slice.
 MEMORY = 2 << 30
 # Label of a row not measured in a track; NaN has the same meaning.
@@ -42,7 +41,6 @@ UNMEASURED = -1
 ALL = "all"
 PUBLISHED = "published"
 
-
 Curve = NDArray[np.float32]
 
 
@@ -51,7 +49,7 @@ def evaluate_tracks(
     predictions: TrackArray,
     labels: TrackArray,
     compare: Mapping[str, TrackArray],
-    names: tuple[str, ...],
+    names: Sequence[str],
     threads: int = 0,
     blocks: NDArray[np.int64] | None = None,
 ) -> tuple[pd.DataFrame, list[Curve | None]]:
@@ -62,39 +60,36 @@ def evaluate_tracks(
     for each predictor NAME `auroc_NAME`, `auprc_NAME`, the difference `delta_NAME` of the AUROCs with its
     paired interval, and `p_NAME`.
 
-    Intervals are over the blocks of the rows, `blocks` (N,); None: over rows (DeLong). Errors as in
-    `read_slice`. Rows with label -1 or NaN are excluded from that track. `threads=0`: one per core, up to
-    four. Infinite scores rank first or last, with a warning in the log.
+    Intervals are over the blocks of the rows, `blocks` (N,); None: over rows (DeLong). Rows with label -1 or
+    NaN are excluded from that track. `threads=0`: one per core, up to four. Errors as in
+    `read_slice`.
     """
     threads = threads or min(available_cores(), THREADS)
     predictors = [predictions, *compare.values()]
 
-    def evaluate_slice(bounds: tuple[int, int]) -> tuple[list[Any], Any]:
-        scores, coded, infinite = read_slice(predictors, labels, *bounds, names)
+    def evaluate_slice(bounds: tuple[int, int]) -> list[tuple[list[Any], Curve | None]]:
+        scores, coded = read_slice(predictors, labels, *bounds, names)
         tracks = zip(*scores, coded, strict=True)
-        return [_evaluate(columns, y, blocks) for *columns, y in tracks], infinite
+        return [_evaluate(columns, y, blocks) for *columns, y in tracks]
 
-    bounds = slice_bounds(predictors, labels, threads)
+    # Ranges of tracks of about equal width, such that a slice per thread fits into `MEMORY`.
+    sizes = [score_type(array.dtype).itemsize for array in predictors]
+    wide = max(MEMORY // (threads * labels.rows * (1 + sum(sizes))), 1)
+    # A multiple of the number of threads, to keep every thread busy to the end.
+    count = math.ceil(math.ceil(labels.tracks / wide) / threads) * threads
+    count = min(count, labels.tracks)
+    edges = [labels.tracks * i // count for i in range(count + 1)]
     with ThreadPoolExecutor(threads) as pool:
-        slices = pool.map(evaluate_slice, bounds)  # raises the first error in order
-        results = [*progress(slices, "evaluating", len(bounds), "slices of tracks")]
-    for number, array in enumerate(predictors):
-        counts = np.concatenate([infinite[number] for _, infinite in results])
-        if counts.any():
-            tracks = [names[track] for track in np.flatnonzero(counts)]
-            more = f", … {len(tracks):,} in all" if len(tracks) > LISTED else ""
-            log(
-                f"warning: {array.path}: {int(counts.sum()):,} predictions are infinite and rank first or "
-                f"last, in the tracks {', '.join(tracks[:LISTED])}{more}"
-            )
+        slices = pool.map(evaluate_slice, [*pairwise(edges)])  # first error in order
+        results = [*progress(slices, "evaluating", count, "slices of tracks")]
     columns = ["positives", "negatives", "auroc", "auroc_low", "auroc_high", "auprc"]
     columns.append("note")
     for name in compare:
         lead = f"delta_{name}"
         columns += [f"auroc_{name}", f"auprc_{name}", lead, f"{lead}_low"]
         columns += [f"{lead}_high", f"p_{name}"]
-    rows = [row for evaluated, _ in results for row, _ in evaluated]
-    curves = [curve for evaluated, _ in results for _, curve in evaluated]
+    rows = [row for evaluated in results for row, _ in evaluated]
+    curves = [curve for evaluated in results for _, curve in evaluated]
     return pd.DataFrame(rows, columns=columns), curves
 
 
@@ -128,21 +123,6 @@ def _evaluate(
     return row, curve_points(first).astype(np.float32)
 
 
-def slice_bounds(
-    predictors: list[TrackArray], labels: TrackArray, threads: int
-) -> list[tuple[int, int]]:
-    """Return ranges of tracks of about equal width, such that `threads` slices fit into `MEMORY`."""
-    track = labels.rows * (
-        1 + sum(score_type(array.dtype).itemsize for array in predictors)
-    )
-    wide = max(MEMORY // (threads * track), 1)
-    # A multiple of the number of threads, to keep every thread busy to the end.
-    count = -(-labels.tracks // min(wide, labels.tracks))
-    count = min(-(-count // threads) * threads, labels.tracks)
-    edges = [labels.tracks * i // count for i in range(count + 1)]
-    return list(pairwise(edges))
-
-
 def score_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the type in which scores are ranked; distinct scores stay distinct."""
     single = dtype.itemsize <= (4 if dtype.kind == "f" else 2)
@@ -150,18 +130,17 @@ def score_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def read_slice(
-    predictors: list[TrackArray],
+    predictors: Iterable[TrackArray],
     labels: TrackArray,
     first: int,
     last: int,
-    names: tuple[str, ...],
-) -> tuple[list[NDArray[Any]], NDArray[np.int8], list[NDArray[np.int64]]]:
+    names: Sequence[str],
+) -> tuple[list[NDArray[Any]], NDArray[np.int8]]:
     """Read and check tracks `first` to `last` - 1, C in number; `names` are the names of all tracks.
 
-    Returns the scores (C, N) of each predictor, which may be NaN where a label is `UNMEASURED`, the labels
-    (C, N), which are 0, 1 or `UNMEASURED`, and the number of infinite scores (C,) of each predictor.
-
-    `DataError`: a prediction is NaN where the label was measured, or a label is not 0, 1, -1 or NaN.
+    Returns the scores (C, N) of each predictor, which may be NaN where a label is `UNMEASURED`, and the
+    labels (C, N), which are 0, 1 or `UNMEASURED`. `DataError`: a prediction is NaN where the label was
+    measured, or a label is not 0, 1, -1 or NaN.
     """
     y = labels.read(first, last)
     if y.dtype.kind == "f":
@@ -174,36 +153,54 @@ def read_slice(
             "must be 0, 1, or -1 or NaN (not measured)"
         )
     coded = y.astype(np.int8)
-    scores, infinite = [], []
+    scores = []
     for array in predictors:
         values = array.read(first, last).astype(score_type(array.dtype), copy=False)
-        counts = np.zeros(len(values), np.int64)
-        if not np.isfinite(values).all():
-            missing = np.isnan(values) & (coded != UNMEASURED)
-            if missing.any():
-                track, row = np.argwhere(missing)[0]
-                raise DataError(
-                    f"{array.path}: row {row + 1:,}, track {names[first + track]!r}: the prediction is NaN or "
-                    "missing"
-                )
-            counts = np.isinf(values).sum(axis=1)
+        missing = np.isnan(values)
+        if missing.any():
+            missing &= coded != UNMEASURED
+        if missing.any():
+            track, row = np.argwhere(missing)[0]
+            raise DataError(
+                f"{array.path}: row {row + 1:,}, track {names[first + track]!r}: the prediction is NaN or "
+                "missing"
+            )
         scores.append(values)
-        infinite.append(counts)
-    return scores, coded, infinite
+    return scores, coded
+
+
+def check_fit(array: TrackArray, labels: TrackArray) -> None:
+    """Raise `DataError` if shape, column names or intervals of predictions differ from those of labels."""
+    shape, expected = (array.rows, array.tracks), (labels.rows, labels.tracks)
+    if shape != expected:
+        hint = " (rows and tracks swapped?)" if shape == expected[::-1] else ""
+        raise DataError(
+            f"{array.path}: {shape[0]:,} rows × {shape[1]:,} tracks, but {labels.path} has "
+            f"{expected[0]:,} × {expected[1]:,}{hint}"
+        )
+    if array.names and labels.names:
+        check_names(array.path, array.names, labels.path, labels.names)
+    if array.intervals is None or labels.intervals is None:
+        return
+    for name in array.intervals.columns.intersection(labels.intervals.columns):
+        values, other = array.intervals[name], labels.intervals[name]
+        unlike = ((values != other) & ~(values.isna() & other.isna())).to_numpy()
+        if unlike.any():
+            row = int(unlike.argmax())
+            raise DataError(
+                f"{array.path}: row {row + 1:,}: {name} {values[row]!s:.60}, "
+                f"but {other[row]!s:.60} in {labels.path}"
+            )
 
 
 def check_names(
-    path: str, names: Sequence[str], other: str, theirs: Sequence[str]
+    path: str, names: Sequence[str], other: str, expected: Sequence[str]
 ) -> None:
     """Raise `DataError` if the columns of the file `path` are not the tracks of another source."""
-    if len(names) != len(theirs):
-        raise DataError(
-            f"{path}: {len(names):,} tracks, but {len(theirs):,} in {other}"
-        )
-    for column, (one, two) in enumerate(zip(names, theirs, strict=True)):
-        if one != two:
+    for column, (name, track) in enumerate(zip(names, expected, strict=True)):
+        if name != track:
             raise DataError(
-                f"{path}: column {column + 1} is track {one!r}, but {two!r} in {other}"
+                f"{path}: column {column + 1} is track {name!r}, but {track!r} in {other}"
             )
 
 

@@ -1,6 +1,5 @@
 """Report of AUROC and AUPRC per track and group: `tracks.tsv`, `groups.tsv` and `report.html`."""
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,17 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from bigbird_dna.calibration.maps import read_calibration
 from bigbird_dna.console import log
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.track import Track
 from bigbird_dna.genome.chromatin.tracks import read_tracks
-from bigbird_dna.reporting.arrays import Array, TrackArray, open_array, read_blocks
-from bigbird_dna.reporting.calibration import (
-    track_calibration_table,
-)
+from bigbird_dna.reporting.arrays import Array, open_array, read_blocks
 from bigbird_dna.reporting.pages import (
     add_diagonal,
     figure_html,
@@ -33,6 +28,7 @@ from bigbird_dna.reporting.track_evaluation import (
     ALL,
     PUBLISHED,
     Curve,
+    check_fit,
     check_names,
     evaluate_tracks,
     groups_table,
@@ -61,7 +57,6 @@ def auc_report(
     min_positives: int = 1,
     threads: int = 0,
     command: str = "",
-    calibration: str | Path | None = None,
     bins: str | Path | None = None,
 ) -> AucReport:
     """Evaluate predictions per track, and write tables and a page to `output` atomically.
@@ -82,8 +77,6 @@ def auc_report(
     min_positives : tracks with fewer positives are excluded from the metrics of their group.
     command : the command that made the page.
     threads : 0: one per core, up to four.
-    calibration : `calibration.json` of the model; probabilities are then evaluated before and after
-        calibration, in `track_calibration.tsv` and on the page; None: no evaluation.
     bins : the table of the rows, such as `bins.parquet` of a data set; None: the columns `contig` and `start`
         of `labels`. Without positions, rows count as independent.
 
@@ -91,23 +84,17 @@ def auc_report(
     ------
     DataError
         A file cannot be read, or shapes, names, rows or values do not match.
-    ModelError
-        The calibration is damaged.
     UsageError
         `output` cannot be written or contains other files; a name in `compare` is invalid.
     """
     output = Path(output)
     compare = compare or {}
-    tables = [Path(t) for t in (calibration, bins) if t is not None]
-    if isinstance(tracks, str | Path):
-        tables.insert(0, Path(tracks))
     files = [
         Path(str(source).partition("::")[0])
-        for source in (predictions, labels, *compare.values())
+        for source in (predictions, labels, tracks, bins, *compare.values())
         if isinstance(source, str | Path)
     ]
-    check_directory(output, [*files, *tables])
-    maps = None if calibration is None else read_calibration(Path(calibration))
+    check_directory(output, files)
     for name in compare:
         if not re.fullmatch(r"[\w.+-]+", name) or name == PUBLISHED:
             raise UsageError(
@@ -116,15 +103,29 @@ def auc_report(
     truth = open_array(labels, "labels")
     first = open_array(predictions, "predictions")
     others = {name: open_array(array, name) for name, array in compare.items()}
-    for array in (first, *others.values()):
-        _check_fit(array, truth)
     if first.tracks > first.rows:
         log(
             f"warning: {first.path}: {first.rows:,} rows × {first.tracks:,} tracks: more tracks than rows; "
             "check whether rows and tracks are swapped"
         )
-    known = _tracks(tracks, [truth, first, *others.values()])
-    names = tuple(track.name for track in known)
+    arrays = [truth, first, *others.values()]
+    for array in arrays:
+        check_fit(array, truth)
+    if tracks is None:
+        width = len(str(truth.tracks))
+        numbered = [f"track {i + 1:0{width}}" for i in range(truth.tracks)]
+        names = next((array.names for array in arrays if array.names), numbered)
+        known: Sequence[Track] = [Track(name, ALL) for name in names]
+    else:
+        known = read_tracks(Path(tracks)) if isinstance(tracks, str | Path) else tracks
+        if len(known) != truth.tracks:
+            raise DataError(
+                f"the track table has {len(known):,} tracks, but {truth.path} {truth.tracks:,} columns"
+            )
+        names = [track.name for track in known]
+        for array in arrays:
+            if array.names:
+                check_names(array.path, array.names, "the track table", names)
     blocks = read_blocks(None if bins is None else Path(bins), truth)
 
     evaluated, curves = evaluate_tracks(first, truth, others, names, threads, blocks)
@@ -137,19 +138,11 @@ def auc_report(
         path = directory / "tracks.tsv"
         write_tsv(path, table.drop(columns="counted"), DIGITS)
         write_tsv(directory / "groups.tsv", groups, DIGITS)
-        calibrated = None
-        if maps is not None:
-            calibrated = track_calibration_table(
-                first, truth, maps, known, threads or 1
-            )
-            path = directory / "track_calibration.tsv"
-            write_tsv(path, calibrated, DIGITS)
         page = track_page(
             table,
             groups,
             curves,
             predictors,
-            calibrated,
             rows=truth.rows,
             blocks=0 if blocks is None else len(np.unique(blocks)),
             command=command,
@@ -163,81 +156,72 @@ def track_page(
     groups: pd.DataFrame,
     curves: Sequence[Curve | None],
     predictors: Sequence[str],
-    calibrated: pd.DataFrame | None,
     **values: Any,
 ) -> str:
     """Return the page as HTML.
 
-    `predictors` are the compared ones, possibly with `PUBLISHED`; tables are those of `tracks_table`,
-    `groups_table` and `track_calibration_table`. `values` are further values of the template.
+    `predictors` are the compared ones, possibly with `PUBLISHED`; tables are those of `tracks_table` and
+    `groups_table`. `values` are further values of the template.
     """
     import plotly.express as px
     from plotly.subplots import make_subplots
 
     counted = table[table["counted"]]
-    names = {name: predictor_label(name) for name in predictors}
+    labels = {name: predictor_label(name) for name in predictors}
     summary = pd.DataFrame({"group": groups["group"], "tracks": groups["tracks"]})
-    for metric in ("AUROC", "AUPRC"):
-        summary[f"median {metric}"] = [
-            decimal(value) for value in groups[f"median_{metric.lower()}"]
-        ]
-    for name, label in names.items():
-        medians = [decimal(value) for value in groups[f"median_auroc_{name}"]]
+    columns = {"median_auroc": "median AUROC", "median_auprc": "median AUPRC"}
+    columns |= {
+        f"median_auroc_{name}": f"{labels[name]}: median AUROC" for name in labels
+    }
+    for column, title in columns.items():
+        summary[title] = [f"{x:.3f}" if x == x else "" for x in groups[column]]
+    last = groups.iloc[-1]
+    leads = []
+    for name, label in labels.items():
         if name == PUBLISHED:
-            summary["published: median AUROC"] = medians
             continue
-        counts = zip(
-            medians, groups[f"better_{name}"], groups[f"worse_{name}"], strict=True
-        )
-        summary[f"{label}: median AUROC"] = [
-            f"{median}; the model is better on {better:,}, worse on {worse:,}"
-            for median, better, worse in counts
+        better, worse = groups[f"better_{name}"], groups[f"worse_{name}"]
+        summary[f"{label}: median AUROC"] += [
+            f"; the model is better on {more:,}, worse on {less:,}"
+            for more, less in zip(better, worse, strict=True)
         ]
-    last = summary.iloc[-1]
+        leads.append(
+            f"than the {label} on {last[f'better_{name}']:,} (worse on {last[f'worse_{name}']:,})"
+        )
+    medians = summary[["median AUROC", "median AUPRC"]].iloc[-1]
     sentences = [
         f"{len(counted):,} of {len(table):,} tracks were evaluated on {values.pop('rows'):,} rows: their median "
-        f"AUROC is {last['median AUROC']} and their median AUPRC {last['median AUPRC']}.",
+        f"AUROC is {medians.iloc[0]} and their median AUPRC {medians.iloc[1]}.",
+        f"The model is better {', '.join(leads)}."
+        if leads
+        else "No other predictor was compared.",
     ]
-    compared = [
-        f"than the {label} on {better:,} (worse on {worse:,})"
-        for name, label in names.items()
-        if name != PUBLISHED
-        for better, worse in [groups.iloc[-1][[f"better_{name}", f"worse_{name}"]]]
-    ]
-    sentences.append(
-        f"The model is better {', '.join(compared)}."
-        if compared
-        else "No other predictor was compared."
-    )
 
     figures = {}
-    several = table["group"].nunique() > 1
+    color = "group" if table["group"].nunique() > 1 else None
     if len(counted):
         figures["distribution"] = px.strip(
             counted,
             x="auroc",
             y="group",
-            color="group" if several else None,
+            color=color,
             hover_name="track",
             labels={"auroc": "AUROC", "group": ""},
             height=160 + 40 * counted["group"].nunique(),
         ).update_layout(showlegend=False)
         curve_figure = make_subplots(1, 2)
         colors = px.colors.qualitative.Plotly
-        for number, (_, rows) in enumerate(counted.groupby("group", sort=False)):
-            if number == len(colors):
-                break
-            nearest = int((rows["auroc"] - rows["auroc"].median()).abs().argmin())
-            curve = curves[rows.index[nearest]]
-            assert curve is not None
-            roc, precision = curve
-            track = rows["track"].iloc[nearest]
+        groupby = counted.groupby("group", sort=False)["auroc"]
+        for (_, areas), line in zip(groupby, colors, strict=False):
+            nearest = (areas - areas.median()).abs().idxmin()
+            track = counted.loc[nearest, "track"]
             look = {
                 "mode": "lines",
                 "name": track,
                 "legendgroup": track,
-                "line": {"color": colors[number]},
+                "line": {"color": line},
             }
+            roc, precision = curves[nearest]
             curve_figure.add_scatter(x=RATES, y=roc, row=1, col=1, **look)
             curve_figure.add_scatter(
                 x=RECALLS, y=precision, row=1, col=2, showlegend=False, **look
@@ -252,20 +236,20 @@ def track_page(
             yaxis2_title="precision",
         )
         figures["curves"] = curve_figure
-    pairs = [
-        counted[["track", "group", "auroc"]].assign(
-            other=counted[other_auroc(name)], predictor=label
-        )
-        for name, label in names.items()
-    ]
-    if pairs and len(counted):
-        areas: pd.DataFrame = pd.concat(pairs).dropna(subset="other")
+    if labels and len(counted):
+        pairs = [
+            counted[["track", "group", "auroc"]].assign(
+                other=counted[other_auroc(name)], predictor=label
+            )
+            for name, label in labels.items()
+        ]
+        areas = pd.concat(pairs).dropna(subset="other")
         limits = [float(areas[["auroc", "other"]].to_numpy().min()) - 0.02, 1.01]
-        comparison = px.scatter(
+        figures["comparison"] = px.scatter(
             areas,
             x="other",
             y="auroc",
-            color="group" if several else None,
+            color=color,
             facet_col="predictor",
             hover_name="track",
             labels={"other": "AUROC of the other", "auroc": "AUROC"},
@@ -274,44 +258,9 @@ def track_page(
             render_mode="svg",
             height=480,
         )
-        add_diagonal(comparison)
-        figures["comparison"] = comparison
-    sentence = ""
-    if calibrated is not None:
-        renamed = {"mean_raw": "raw", "mean_calibrated": "calibrated"}
-        means = calibrated.rename(columns=renamed).melt(
-            ["track", "share_positive"],
-            ["raw", "calibrated"],
-            "probabilities",
-            "mean probability",
-        )
-        figures["calibration"] = px.scatter(
-            means,
-            x="share_positive",
-            y="mean probability",
-            color="probabilities",
-            hover_name="track",
-            log_x=True,
-            log_y=True,
-            labels={"share_positive": "fraction of positives"},
-            render_mode="svg",
-            height=480,
-        )
-        figures["calibration"].update_xaxes(dtick="D2").update_yaxes(dtick="D2")
-        errors = calibrated[["ece_raw", "ece_calibrated"]].dropna()
-        smaller = (errors["ece_calibrated"] < errors["ece_raw"]).sum()
-        before, after = errors.median()
-        sentence = (
-            f"The expected calibration error is smaller for {smaller:,} of {len(errors):,} tracks; its median is "
-            f"{decimal(before)} before and {decimal(after)} after calibration."
-        )
-    widths = {"curves": 2, "comparison": len(pairs)}
-    pages = {
-        name: figure_html(style_figure(figure, widths.get(name, 1)), name)
-        for name, figure in figures.items()
-    }
-    hidden = [f"p_{name}" for name in names] + [f"auprc_{name}" for name in names]
-    listed = table.drop(columns=["counted", *hidden], errors="ignore")
+        add_diagonal(figures["comparison"])
+    widths = {"curves": 2, "comparison": len(labels)}
+    hidden = [f"p_{name}" for name in labels] + [f"auprc_{name}" for name in labels]
     excluded = table[~table["counted"]].groupby("note", sort=False)["track"].agg(list)
     return render_page(
         "track_page.html",
@@ -319,10 +268,12 @@ def track_page(
         sentences=sentences,
         summary=summary,
         rule=RULE,
-        figures=pages,
-        tracks=page_table(listed),
+        figures={
+            name: figure_html(style_figure(figure, widths.get(name, 1)), name)
+            for name, figure in figures.items()
+        },
+        tracks=page_table(table.drop(columns=["counted", *hidden], errors="ignore")),
         excluded=excluded.to_dict(),
-        calibration=sentence,
         curves={
             track: curve.astype(float).round(3).tolist()
             for track, curve in zip(table["track"], curves, strict=True)
@@ -332,53 +283,3 @@ def track_page(
         recalls=RECALLS.round(2).tolist(),
         **values,
     )
-
-
-def decimal(value: float) -> str:
-    """Format with three decimals; empty if undefined."""
-    return "" if math.isnan(value) else f"{value:.3f}"
-
-
-def _check_fit(array: TrackArray, labels: TrackArray) -> None:
-    """Raise `DataError` if shape, column names or intervals of predictions differ from those of labels."""
-    ours, theirs = (array.rows, array.tracks), (labels.rows, labels.tracks)
-    if ours != theirs:
-        turned = " (rows and tracks swapped?)" if ours == theirs[::-1] else ""
-        raise DataError(
-            f"{array.path}: {ours[0]:,} rows × {ours[1]:,} tracks, but {labels.path} has "
-            f"{theirs[0]:,} × {theirs[1]:,}{turned}"
-        )
-    if array.names and labels.names:
-        check_names(array.path, array.names, labels.path, labels.names)
-    if array.intervals is None or labels.intervals is None:
-        return
-    for name in array.intervals.columns.intersection(labels.intervals.columns):
-        one, two = array.intervals[name], labels.intervals[name]
-        unlike = ((one != two) & ~(one.isna() & two.isna())).to_numpy()
-        if unlike.any():
-            row = int(unlike.argmax())
-            raise DataError(
-                f"{array.path}: row {row + 1:,}: {name} {one[row]!s:.60}, "
-                f"but {two[row]!s:.60} in {labels.path}"
-            )
-
-
-def _tracks(
-    tracks: str | Path | Sequence[Track] | None, arrays: Sequence[TrackArray]
-) -> Sequence[Track]:
-    count = arrays[0].tracks
-    if tracks is None:
-        width = len(str(count))
-        unnamed = tuple(f"track {i + 1:0{width}}" for i in range(count))
-        names = next((array.names for array in arrays if array.names), unnamed)
-        return [Track(name, ALL) for name in names]
-    known = read_tracks(Path(tracks)) if isinstance(tracks, str | Path) else tracks
-    if len(known) != count:
-        raise DataError(
-            f"the track table has {len(known):,} tracks, but {arrays[0].path} {count:,} columns"
-        )
-    for array in arrays:
-        if array.names:
-            tracks_of_table = [track.name for track in known]
-            check_names(array.path, array.names, "the track table", tracks_of_table)
-    return known

@@ -294,8 +294,6 @@ def test_the_brier_score_is_inside_its_interval(seed: int, prior: float) -> None
     assert found.brier_low <= found.brier <= found.brier_high
 
 
-
-
 def test_few_rows_and_one_class() -> None:
     assert all(map(math.isnan, calibration_metrics([], [])))
     one = calibration_metrics([1], [0.25])

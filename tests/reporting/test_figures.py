@@ -120,6 +120,10 @@ DRAWINGS = {
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
+def read_scores_of(path: Path) -> pd.DataFrame:
+    return read_windows(path, ["score", "tss"])
+
+
 def test_svg_is_well_formed_and_the_same_each_time(tmp_path, name):
     DRAWINGS[name](tmp_path / "a.svg")
     if name == "scores and calls":
@@ -300,7 +304,7 @@ FAULTS = {
         ('{"step": 1}\n', "file"),
         (None, "file"),
     ],
-    read_scores: [
+    read_scores_of: [
         ("", "file"),
         (row("a", 0, 1, "+"), "no column 'contig'"),
         (SCORES + row("a", 0, 1, "."), "line 4: wrong strand ."),

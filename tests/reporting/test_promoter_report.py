@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from bigbird_dna.calibration.fitting import fit_map, fit_tracks
+from bigbird_dna.calibration.fitting import fit_map
 from bigbird_dna.calibration.maps import FILE, Calibration, write_calibration
 from bigbird_dna.data.predictions import (
     PROMOTER_BASELINES,
@@ -26,7 +26,6 @@ from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.metrics.resampling import joined
 from bigbird_dna.reporting.predictors import predictor_label
 from bigbird_dna.reporting.promoters import DIFFERENCES, promoter_report
-from bigbird_dna.reporting.tracks import auc_report
 from tests.calibration.sources import mixture
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails

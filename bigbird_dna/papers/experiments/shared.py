@@ -35,7 +35,7 @@ from bigbird_dna.metrics.resampling import (
     sampled_aurocs,
     with_width,
 )
-from bigbird_dna.reporting.arrays import open_array, open_predictions
+from bigbird_dna.reporting.arrays import open_array
 from bigbird_dna.reporting.track_evaluation import evaluate_tracks
 from bigbird_dna.reporting.training import read_training_log
 from bigbird_dna.training.distributed import World, world
@@ -286,7 +286,7 @@ def track_aurocs(
     aurocs = []
     for model in models:
         path = model / "predictions.npy"
-        predicted = open_predictions(path, labels, (truth.rows, truth.tracks))
+        predicted = open_array(path, "predictions")
         tracks, _ = evaluate_tracks(predicted, truth, {}, names)
         aurocs.append(tracks["auroc"].to_numpy(np.float64))
     return np.stack(aurocs), tracks["positives"].to_numpy(np.int64)
