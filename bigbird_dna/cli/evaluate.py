@@ -437,8 +437,7 @@ def evaluate_variants(
     """Evaluate predicted variant effects against known effects (AUROC of |Δ|, sign accuracy).
 
     Writes a figure and variants.tsv: AUROC of the absolute probability change on the affected track, with
-    confidence interval, AUROC of the log-odds, and the fraction of correct signs; for all variants, by
-    category and by track. EFFECT is none, gain, loss, or another word for an effect of unknown direction.
+    confidence interval, and the fraction of correct signs; for all variants, by category and by track. EFFECT is none, gain, loss, or another word for an effect of unknown direction.
     Alleles without a score or with unknown effect are counted and excluded. With --compare, writes
     compared_variants.tsv: the metrics of other predictors, and AUROC differences.
     """

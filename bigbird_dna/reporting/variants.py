@@ -28,10 +28,10 @@ from bigbird_dna.metrics.resampling import sequence_blocks
 from bigbird_dna.reporting.pages import write_figure
 from bigbird_dna.reporting.result import interval
 
-_POINTS = 300
 NO_EFFECT = "none"
 DIRECTIONS = {"gain": 1, "loss": -1}
 KEY = ["contig", "position", "ref", "alt", "track", "category", "effect"]
+INFO = ("EFFECT", "TRACK", "CATEGORY", "BBD_DELTA", "BBD_NOTE")
 
 
 def variant_report(
@@ -54,7 +54,7 @@ def variant_report(
         common = variants.merge(other, on=KEY, suffixes=("_model", ""))
         if common.empty:
             raise DataError(f"--compare {name}: {path} has none of these variants")
-        rows = variant_table(common).drop(columns="auroc_log_odds")
+        rows = variant_table(common)
         rows.insert(1, "predictor", name)
         tables[name] = rows
     with into_directory(output) as directory:
@@ -64,12 +64,11 @@ def variant_report(
             rows = pd.concat([tables[name] for name in compare], ignore_index=True)
             write_tsv(directory / "compared_variants.tsv", rows)
 
-    counts = variants["effect"].value_counts().head(6).items()
-    listed = ", ".join(f"{count:,} {effect}" for effect, count in counts)
-    log(f"{len(variants):,} variants evaluated: {listed}")
-    if excluded:
-        reasons = [f"{count:,} {reason}" for reason, count in excluded.most_common(5)]
-        log(f"{excluded.total():,} excluded: {', '.join(reasons)}")
+    effects = Counter(variants["effect"])
+    for what, counts in (("evaluated", effects), ("excluded", excluded)):
+        listed = [f"{count:,} {reason}" for reason, count in counts.most_common(6)]
+        if listed:
+            log(f"{counts.total():,} variants {what}: {', '.join(listed)}")
     for predictor, rows in tables.items():
         row = rows.iloc[0]
         area = interval(row["auroc"], row["auroc_low"], row["auroc_high"])
@@ -84,10 +83,9 @@ def read_known_effects(
 ) -> tuple[pd.DataFrame, Counter[str]]:
     """Return the alleles with a known and a predicted effect, and the number of excluded alleles by reason.
 
-    Columns are `KEY` (positions are 1-based; effects are lower-case; a missing category is ""), and `delta`
-    and `log_odds`, the changes (ALT minus REF) of the probability and of the natural log-odds on the affected
-    track: `track`, or else TRACK of INFO. `DataError`: the file is not a VCF of `score-variants --tracks
-    '*'`, or no allele is left.
+    Columns are `KEY` (positions are 1-based; effects are lower-case; a missing category is ""), and `delta`,
+    the change (ALT minus REF) of the probability of the affected track: `track`, or else TRACK of INFO.
+    `DataError`: the file is not a VCF of `score-variants --tracks '*'`, or no allele is left.
     """
     import pysam
 
@@ -111,73 +109,44 @@ def read_known_effects(
         for number, record in enumerate(vcf, start=1):
             where = f"{path}: record {number} ({record.chrom}:{record.pos})"
             alts = record.alts or ()
-            effects, names, categories, deltas, log_odds, notes = (
-                _values_per_alt(record, key, where)
-                for key in (
-                    "EFFECT",
-                    "TRACK",
-                    "CATEGORY",
-                    "BBD_DELTA",
-                    "BBD_LOGODDS",
-                    "BBD_NOTE",
-                )
-            )
+            values = {}
+            for key in INFO:
+                # `get` fails for keys that the header does not define.
+                value: Any = record.info[key] if key in record.info else ""  # noqa: SIM401
+                cells = value.split(",") if isinstance(value, str) else [*value]
+                if len(cells) not in (1, len(alts)):
+                    raise DataError(
+                        f"{where}: {key} has {len(cells)} values for {len(alts)} ALT"
+                    )
+                cells = ["" if cell in (".", None) else unquote(cell) for cell in cells]
+                values[key] = cells * len(alts) if len(cells) == 1 else cells
             for i, alt in enumerate(alts):
-                name = track or unquote(names[i])
-                if not effects[i]:
+                effect, name, category, delta, note = (values[key][i] for key in INFO)
+                name = track or name
+                if not effect:
                     excluded["without EFFECT"] += 1
-                elif not deltas[i] and not log_odds[i]:
-                    note = f" ({notes[i]})" if notes[i] else ""
-                    excluded[f"not scored{note}"] += 1
-                elif not name:
-                    excluded["without TRACK"] += 1
+                elif not delta:
+                    excluded[f"not scored ({note})" if note else "not scored"] += 1
                 elif name not in tracks:
                     excluded[f"on {name}, which was not predicted"] += 1
                 else:
-                    row: dict[str, Any] = {
-                        "contig": record.chrom,
-                        "position": record.pos,
-                        "ref": record.ref,
-                        "alt": alt,
-                        "track": name,
-                        "category": unquote(categories[i]),
-                        "effect": unquote(effects[i]).lower(),
-                    }
-                    for column, values in (("delta", deltas), ("log_odds", log_odds)):
-                        cells = values[i].split("&")
-                        if len(cells) != len(tracks):
-                            raise DataError(
-                                f"{where}: BBD_DELTA and BBD_LOGODDS need values of {len(tracks):,} tracks"
-                            )
-                        try:
-                            row[column] = float(cells[tracks.index(name)])
-                        except ValueError:
-                            row[column] = math.nan
-                        if not math.isfinite(row[column]):
-                            raise DataError(
-                                f"{where}: the {column} of {name} is not a number"
-                            )
-                    rows.append(row)
+                    deltas = delta.split("&")
+                    try:
+                        change = float(deltas[tracks.index(name)])
+                    except ValueError:
+                        change = math.nan
+                    if len(deltas) != len(tracks) or not math.isfinite(change):
+                        raise DataError(
+                            f"{where}: BBD_DELTA needs numbers for {len(tracks):,} tracks"
+                        )
+                    key = (record.chrom, record.pos, record.ref, alt, name, category)
+                    rows.append((*key, effect.lower(), change))
     if not rows:
         reasons = [f"{count:,} {reason}" for reason, count in excluded.most_common(3)]
         raise DataError(
             f"{path}: no variant to evaluate ({', '.join(reasons) or 'the file has none'})"
         )
-    return pd.DataFrame(rows), excluded
-
-
-def _values_per_alt(record: Any, key: str, where: str) -> list[str]:
-    """Return the values of an INFO key of a `pysam.VariantRecord`, one per ALT; "" if missing."""
-    count = len(record.alts or ())
-    # `get` fails for keys that the header does not define.
-    value = record.info[key] if key in record.info else ""  # noqa: SIM401
-    cells = value.split(",") if isinstance(value, str) else map(str, value)
-    values = ["" if cell in (".", "None") else cell for cell in cells]
-    if len(values) == 1:
-        return values * count
-    if len(values) != count:
-        raise DataError(f"{where}: {key} has {len(values)} values for {count} ALT")
-    return values
+    return pd.DataFrame(rows, columns=[*KEY, "delta"]), excluded
 
 
 def variant_table(variants: pd.DataFrame) -> pd.DataFrame:
@@ -189,82 +158,73 @@ def variant_table(variants: pd.DataFrame) -> pd.DataFrame:
     (of the category itself) whose change has the expected sign. With a column `delta_model`, `difference` is
     the AUROC of these changes minus that of `delta`.
     """
-    has_effect = (variants["effect"] != NO_EFFECT).to_numpy()
-    delta = variants["delta"].to_numpy()
-    log_odds = variants["log_odds"].to_numpy()
-    direction = variants["effect"].map(DIRECTIONS).fillna(0).to_numpy()
-    blocks = sequence_blocks(variants["contig"], variants["position"])
-    everything = np.ones(len(variants), bool)
-    subsets = [("all", everything, everything)]
+    variants = variants.assign(
+        has_effect=variants["effect"] != NO_EFFECT,
+        size=variants["delta"].abs(),
+        block=sequence_blocks(variants["contig"], variants["position"]),
+    )
+    direction = variants["effect"].map(DIRECTIONS)
+    correct = (np.sign(variants["delta"]) == direction).where(direction.notna())
+    subsets = {"all": pd.Series(True, variants.index)}
     for kind in ("category", "track"):
         names = sorted(set(variants[kind]) - {""})
-        for name in names if len(names) > 1 else ():
-            members = (variants[kind] == name).to_numpy()
-            rows = members
-            if kind == "category" and len(set(has_effect[members])) == 1:
-                rows = members | (has_effect != has_effect[members][0])
-            subsets.append((f"{kind}={name}", rows, members))
+        if len(names) > 1:
+            for name in names:
+                subsets[f"{kind}={name}"] = variants[kind] == name
     table = []
-    for subset, rows, members in subsets:
-        labels = has_effect[rows]
-        size = np.abs(delta[rows])
+    for subset, members in subsets.items():
+        classes = variants["has_effect"][members].unique()
+        rows = variants[members]
+        if subset.startswith("category") and len(classes) == 1:
+            rows = variants[members | (variants["has_effect"] != classes[0])]
         row: dict[str, Any] = {
             "subset": subset,
-            "variants": len(labels),
-            "with_effect": int(labels.sum()),
+            "variants": len(rows),
+            "with_effect": int(rows["has_effect"].sum()),
         }
-        columns = ("auroc", "auroc_low", "auroc_high")
-        row |= zip(columns, auroc(labels, size, blocks[rows]), strict=True)
+        area = auroc(rows["has_effect"], rows["size"], rows["block"])
+        row |= zip(("auroc", "auroc_low", "auroc_high"), area, strict=True)
         if "delta_model" in variants:
-            model = variants["delta_model"].abs().to_numpy()[rows]
-            lead = auroc_difference(labels, model, size, blocks[rows])
+            model = rows["delta_model"].abs()
+            lead = auroc_difference(
+                rows["has_effect"], model, rows["size"], rows["block"]
+            )
             columns = ("difference", "difference_low", "difference_high")
             row |= zip(columns, lead.estimate, strict=True)
-        row["auroc_log_odds"] = auroc(labels, np.abs(log_odds[rows])).value
-        directed = members & (direction != 0)
-        row["sign_accuracy"] = math.nan
-        if directed.any():
-            correct = np.sign(delta[directed]) == direction[directed]
-            row["sign_accuracy"] = float(correct.mean())
+        row["sign_accuracy"] = correct[members].astype(float).mean()
         table.append(row)
     return pd.DataFrame(table)
 
 
 def variant_figure(variants: pd.DataFrame, path: Path) -> None:
-    """Draw the sizes of the changes by category, or by effect without categories, as boxes and points.
-
-    Categories with an effect are above the others. Of many variants, 300 quantiles per category are drawn.
-    """
+    """Draw the percentiles of the sizes of the changes by category, or by effect without categories."""
     import plotly.express as px
 
     names = variants["effect"]
     if variants["category"].any():
         names = variants["category"].replace("", "(none)")
-    tables = []
-    for name, rows in variants.groupby(names):
-        sizes = rows["delta"].abs()
-        if len(sizes) > _POINTS:
-            sizes = sizes.quantile(np.linspace(0, 1, _POINTS))
-        with_effect = (rows["effect"] != NO_EFFECT).mean()
-        points = {
-            "category": f"{name} ({len(rows):,})",
-            "effect": "known effect" if with_effect > 0.5 else "no effect",
-            "change": sizes,
-            "rank": with_effect + sizes.mean() / 2,
-        }
-        tables.append(pd.DataFrame(points))
-    table = pd.concat(tables).sort_values("rank", kind="stable")
+    names = names + names.map(names.value_counts()).map(" ({:,})".format)
+    is_none = variants.groupby(names)["effect"].apply(lambda x: (x == NO_EFFECT).mean())
+    sizes = variants["delta"].abs().groupby(names)
+    percentiles = sizes.quantile(np.linspace(0, 1, 101)).reset_index()
+    percentiles.columns = pd.Index(["category", "percentile", "change"])
+    # Categories with an effect are above the others.
+    order = (is_none - sizes.mean()).sort_values(kind="stable").index
+    no_effect = percentiles["category"].map(is_none > 0.5)
     figure = px.box(
-        table,
+        percentiles.assign(
+            effect=no_effect.map({True: "no effect", False: "known effect"})
+        ),
         x="change",
         y="category",
         color="effect",
         points="all",
-        labels={"change": "|change of probability| on the variant's track"},
-        height=180 + 60 * len(tables),
-    )
-    figure.update_yaxes(
-        categoryorder="array", categoryarray=table["category"].unique(), title=""
+        category_orders={"category": [*order]},
+        labels={
+            "change": "|change of probability| on the variant's track",
+            "category": "",
+        },
+        height=180 + 60 * len(order),
     )
     figure.update_layout(boxmode="overlay")
     write_figure(figure, path)
