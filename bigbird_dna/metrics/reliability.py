@@ -54,7 +54,7 @@ def calibration_metrics(
         return CalibrationMetrics(*[math.nan] * len(CalibrationMetrics._fields))
     curve = reliability(y, p)
     gaps = (curve["fraction"] - curve["probability"]).abs()
-    error = float(curve["rows"] @ gaps) / len(y)
+    error = float((curve["rows"] * gaps).sum()) / len(y)
     # Errors of the fractions of calibrated probabilities are about normally distributed.
     spread = float(np.sqrt(curve["variance"]).sum())
     expected = spread / len(y) * math.sqrt(2 / math.pi)
@@ -62,7 +62,7 @@ def calibration_metrics(
     squares = (p - y) ** 2
     brier = float(squares.mean())
     ids = np.arange(len(y)) if blocks is None else np.asarray(blocks)
-    deviations = pd.Series(squares - brier).groupby(ids).sum()
+    deviations = pd.Series(squares - brier).groupby(ids).sum().to_numpy()
     low = high = math.nan
     if len(deviations) > 1:
         scale = len(deviations) / (len(deviations) - 1)

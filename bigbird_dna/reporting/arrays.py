@@ -167,7 +167,7 @@ def _frame_array(path: str, frame: pd.DataFrame) -> TrackArray:
     duplicated = frame.columns[frame.columns.duplicated()]
     if len(duplicated):
         raise DataError(f"{path}: contains two columns named {duplicated[0]!r}")
-    regions = frame.columns.intersection(REGION_COLUMNS)
+    regions = frame.columns.intersection([*REGION_COLUMNS])
     # pandas writes the row index as a column without a name.
     others = [*REGION_COLUMNS, "note", "Unnamed: 0", "__index_level_0__"]
     tracks = frame.drop(columns=others, errors="ignore")

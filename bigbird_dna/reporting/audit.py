@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -68,7 +69,7 @@ def audit_dataset(
     values = pd.DataFrame(labels.values.astype(float), columns=[*labels.outputs])
     rows = table.rows.reset_index(drop=True)
     rarest = np.minimum(values.sum(), values.notna().sum() - values.sum())
-    rare = [] if regression else rarest.index[rarest < MIN_SEQUENCES].tolist()
+    rare = [] if regression else values.columns[rarest < MIN_SEQUENCES].tolist()
     if len(rows) < 2 * MIN_SEQUENCES or len(rare) == values.shape[1]:
         raise DataError(
             f"{data[0]}: an audit needs at least {MIN_SEQUENCES} sequences of each class, or "
@@ -127,7 +128,7 @@ def audit_dataset(
     length = rows["sequence"].str.len()
     n = rows["sequence"].str.count("N")
     gc = rows["sequence"].str.count("[GC]")
-    features = {
+    features: dict[str, Any] = {
         "length": np.log(length),
         "GC content": gc / (length - n).clip(lower=1),
         "N": n / length,

@@ -19,10 +19,10 @@ from bigbird_dna.data.predictions import (
     of_split,
     read_bits,
 )
-from bigbird_dna.disk.atomic import atomic_path, reading
-from bigbird_dna.disk.json_files import read_object
+from bigbird_dna.disk.atomic import atomic_path, read_object, reading
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError, printable
+from bigbird_dna.metrics.auroc import ENDS
 from bigbird_dna.reporting.pages import (
     page_table,
     read_figure,
@@ -39,7 +39,26 @@ from bigbird_dna.reporting.training import (
 )
 
 CHANCE = "chance"
-ENDS = ("", "_low", "_high")
+BITS_PER_BASE = "bits per base"
+FIGURES = {
+    "promoters": [
+        "score_track",
+        "scan",
+        "roc",
+        "precision_recall",
+        "calibration",
+        "finetuning_loss",
+    ],
+    "chromatin": ["variants"],
+    "pretraining": ["bits_per_base", "loss"],
+}
+TABLES = {
+    "promoters": ["scan", "promoters", "calibration"],
+    "chromatin": ["chromatin/groups", "variants", "compared_variants"],
+    "pretraining": ["../pretraining/bits_per_base"],
+    "pretraining_study": ["study"],
+}
+"""Part of a run → its figures, and its tables, in the directory `report`."""
 
 
 def report_run(run: Path, config: Path | None = None) -> str:
@@ -59,27 +78,27 @@ def report_run(run: Path, config: Path | None = None) -> str:
     summary = summarize(settings, paths)
     if summary.empty:
         raise DataError(f"{run}: contains no tables of evaluations")
-    rows = readable(summary)
-    text = f"{rows.to_string(index=False)}\n\nReport: {paths.report_page}\n"
 
-    log = paths.pretrained / "training.jsonl"
-    if settings.has_pretraining and log.is_file():
-        logs = {"pretraining": read_training_log(log)}
-        loss_figure(logs, paths.report / "loss.plotly.json")
+    models = (
+        {"loss": {"pretraining": paths.pretrained}} if settings.has_pretraining else {}
+    )
+    if settings.has_promoters:
+        names = (*settings.promoters.windows.negative_sets, CONTROL)
+        models["finetuning_loss"] = {name: paths.promoter_model(name) for name in names}
+    for figure, directories in models.items():
+        logs = {
+            name: read_training_log(directory / "training.jsonl")
+            for name, directory in directories.items()
+            if (directory / "training.jsonl").is_file()
+        }
+        if logs:
+            loss_figure(logs, paths.report / f"{figure}.plotly.json")
     if settings.has_pretraining and paths.pretraining_bits.is_file():
         bits = of_split(read_bits(paths.pretraining_bits), "test")
         bits_per_base_figure(bits, paths.report / "bits_per_base.plotly.json")
-    if settings.has_promoters:
-        names = (*settings.promoters.windows.negative_sets, CONTROL)
-        files = {name: paths.promoter_model(name) / "training.jsonl" for name in names}
-        logs = {
-            name: read_training_log(file)
-            for name, file in files.items()
-            if file.is_file()
-        }
-        if logs:
-            loss_figure(logs, paths.report / "finetuning_loss.plotly.json")
 
+    rows = readable(summary)
+    text = f"{rows.to_string(index=False)}\n\nReport: {paths.report_page}\n"
     write_tsv(paths.report / "summary.tsv", summary)
     page = run_page(settings, paths, rows)
     for path, content in (
@@ -95,128 +114,127 @@ def summarize(config: Config, paths: RunPaths) -> pd.DataFrame:
     """Return a row per task and metric: the model, the best other predictor, their difference and the
     verdict on it.
 
-    Tables that don't exist are skipped; `DataError` if one is not as the evaluations write it.
+    A control (shuffled labels) has a row of its own, and is compared with chance, as is an AUROC without
+    another predictor. Tables that don't exist are skipped; `DataError` if one is not as the evaluations write
+    it.
     """
     report = paths.report
-    rows = []
-
-    def read(path: Path) -> pd.DataFrame:
-        text = dict.fromkeys(["predictor", "model", "negative_set", "stratum"], str)
-        return pd.read_csv(
-            path, sep="\t", dtype=text, keep_default_na=False, na_values=[""]
-        )
+    # Estimates of all predictors: task, metric, predictor, and value and difference with intervals.
+    tables = []
+    aurocs = {f"auroc{end}": f"value{end}" for end in ENDS}
 
     path = report / "scan.tsv"
     if config.start_sites is not None and path.is_file():
         with reading(path, "not a table of evaluate scan", LookupError, ValueError):
-            scan = read(path)
-            for distance, table in scan.groupby("within", sort=False):
-                task = f"calls within {distance:,} bp of a TSS"
-                rows += compare(task, "average precision", table)
+            table = pd.read_csv(path, sep="\t")
+            table["task"] = table["within"].map("calls within {:,} bp of a TSS".format)
+            table["metric"] = "average precision"
+            table.columns = table.columns.str.replace("average_precision", "value")
+            tables.append(table)
 
     path = report / "promoters.tsv"
     if config.has_promoters and path.is_file():
         with reading(
             path, "not a table of evaluate promoters", LookupError, ValueError
         ):
-            promoters = read(path).rename(columns={"model": "predictor"})
-            sets = promoters.groupby(["negative_set", "stratum"], sort=False)
-            for (negative_set, stratum), table in sets:
-                task = f"promoters against {negative_set} negatives"
-                if stratum != ALL:
-                    task += f" ({stratum})"
-                of_model = table[table["predictor"] == MODEL].iloc[0]
-                table = table.copy()
+            table = pd.read_csv(path, sep="\t", keep_default_na=False, na_values=[""])
+            strata = table["stratum"].map(lambda name: f" ({name})" * (name != ALL))
+            table["task"] = (
+                "promoters against "
+                + table["negative_set"].astype(str)
+                + " negatives"
+                + strata
+            )
+            table["metric"] = "AUROC"
+            table = table.rename(columns={"model": "predictor", **aurocs})
+            # The first row of a task, that of the model, has the differences to all others.
+            first = table.groupby("task").transform("first")
+            for name, column in DIFFERENCES.items():
                 for end in ENDS:
-                    values = {n: of_model[f"{c}{end}"] for n, c in DIFFERENCES.items()}
-                    table[f"difference{end}"] = table["predictor"].map(values)
-                rows += compare(task, "AUROC", table)
+                    is_baseline = table["predictor"] == name
+                    table.loc[is_baseline, f"difference{end}"] = first[f"{column}{end}"]
+            tables.append(table)
 
     path = report / "chromatin/groups.tsv"
     if config.has_chromatin and path.is_file():
         with reading(path, "not a table of auc-report", LookupError, ValueError):
-            groups = read(path).iloc[-1]  # the last group is that of all tracks
-            prefix = "better_"
-            names = [c.removeprefix(prefix) for c in groups.index if prefix in c]
-            medians = {name: groups[f"median_auroc_{name}"] for name in names}
-            medians.pop(NETWORK, None)
-            row = {"task": "chromatin", "metric": "median AUROC"}
-            row |= {"model": groups["median_auroc"]}
-            tracks = f"{groups['tracks']:,} tracks"
-            if medians:
-                best = max(medians, key=lambda name: medians[name])
-                row |= {"compared_with": predictor_label(best), "best": medians[best]}
-                better, worse = groups[f"better_{best}"], groups[f"worse_{best}"]
-                row["verdict"] = f"better on {better:,}, worse on {worse:,} of {tracks}"
-            rows.append(row)
+            groups: Any = pd.read_csv(path, sep="\t").iloc[-1]  # that of all tracks
+            medians = [{"predictor": MODEL, "value": groups["median_auroc"]}]
+            for column in groups.index[groups.index.str.startswith("better_")]:
+                name = column.removeprefix("better_")
+                text = (
+                    f"better on {groups[column]:,}, worse on {groups[f'worse_{name}']:,} of "
+                    f"{groups['tracks']:,} tracks"
+                )
+                area = groups[f"median_auroc_{name}"]
+                medians.append({"predictor": name, "value": area, "verdict": text})
+            tables.append(
+                pd.DataFrame(medians).assign(task="chromatin", metric="median AUROC")
+            )
 
     path = report / "variants.tsv"
     if config.has_chromatin and path.is_file():
         with reading(path, "not a table of evaluate variants", LookupError, ValueError):
-            variants = read(path).assign(predictor=MODEL)
+            table = pd.read_csv(path, sep="\t").assign(predictor=MODEL)
             compared = report / "compared_variants.tsv"
             if compared.is_file():
-                variants = pd.concat([variants, read(compared)])
-            variants = variants[variants["subset"] == "all"]
-            rows += compare("effects of variants", "AUROC", variants)
+                table = pd.concat([table, pd.read_csv(compared, sep="\t")])
+            table = table[table["subset"] == "all"].rename(columns=aurocs)
+            tables.append(table.assign(task="effects of variants", metric="AUROC"))
 
     path = paths.pretraining_bits
     if config.has_pretraining and path.is_file():
-        bits = of_split(read_bits(path), "test")
-        bits = bits.rename(columns={"bits_per_base": "value"})
-        bits = bits.rename(columns={"low": "value_low", "high": "value_high"})
-        rows += compare("held-out sequence", "bits per base", bits)
+        table = of_split(read_bits(path), "test")
+        names = {"bits_per_base": "value", "low": "value_low", "high": "value_high"}
+        table = table.rename(columns=names)
+        tables.append(table.assign(task="held-out sequence", metric=BITS_PER_BASE))
 
-    columns = ["task", "metric", "model", "model_low", "model_high", "compared_with"]
-    columns += ["best", "best_low", "best_high", "difference", "difference_low"]
-    columns += ["difference_high", "verdict"]
-    summary = pd.DataFrame(rows, columns=columns)
+    columns = ["value", "value_low", "value_high"]
+    columns += ["difference", "difference_low", "difference_high", "verdict"]
+    rows: list[dict[str, Any]] = []
+    for table in tables:
+        for task, estimates in table.groupby("task", sort=False):
+            metric = estimates["metric"].iloc[0]
+            sign = -1 if metric == BITS_PER_BASE else 1
+            by_name: Any = estimates.set_index("predictor").reindex(columns=columns)
+            others = by_name.drop([MODEL, NETWORK, CONTROL], errors="ignore")
+            others = others[others["value"].notna()]
+            for predictor in (MODEL, CONTROL):
+                if predictor not in by_name.index:
+                    continue
+                values = by_name.loc[predictor, columns[:3]].tolist()
+                row: dict[str, Any] = {"task": task, "metric": metric}
+                row |= {f"model{end}": x for end, x in zip(ENDS, values, strict=True)}
+                lead = [value - 0.5 for value in values]
+                if predictor == MODEL and len(others):
+                    best: Any = (sign * others["value"]).idxmax()
+                    row["compared_with"] = predictor_label(best)
+                    for end in ENDS:
+                        row[f"best{end}"] = others.loc[best, f"value{end}"]
+                    lead = others.loc[best, columns[3:6]].tolist()
+                    row["verdict"] = others.loc[best, "verdict"]
+                elif metric == "AUROC":
+                    row |= {"compared_with": CHANCE, "best": 0.5}
+                elif predictor == CONTROL:
+                    continue
+                else:
+                    lead = [float("nan")] * 3
+                for end, value in zip(ENDS, lead, strict=True):
+                    row[f"difference{end}"] = value
+                if predictor == CONTROL:
+                    row["metric"] = f"{metric}, {predictor_label(CONTROL)}"
+                    near = abs(lead[0]) < NEAR_CHANCE
+                    row["verdict"] = "near chance" if near else "not near chance"
+                elif pd.isna(row.get("verdict")):
+                    row["verdict"] = verdict(*lead, sign=sign)
+                rows.append(row)
+    header = ["task", "metric", "model", "model_low", "model_high", "compared_with"]
+    header += ["best", "best_low", "best_high", *columns[3:]]
+    summary = pd.DataFrame(rows, columns=header)
     for name in ("task", "compared_with", "verdict"):
         # Control characters in names must not reach the terminal.
         summary[name] = summary[name].fillna("").map(printable)
     return summary
-
-
-def compare(task: str, metric: str, table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the row of the summary of a metric, and that of a control (shuffled labels), if there is one.
-
-    `table` has a row per predictor, with its metric and the model's difference to it. Without another
-    predictor, an AUROC is compared with chance.
-    """
-    column = {"average precision": "average_precision", "AUROC": "auroc"}
-    name = column.get(metric, "value")
-    sign = -1 if metric == "bits per base" else 1
-    estimates = table.set_index("predictor")
-    rows = []
-    for predictor in (MODEL, CONTROL):
-        if predictor not in estimates.index:
-            continue
-        estimate = estimates.loc[predictor]
-        row: dict[str, Any] = {"task": task, "metric": metric}
-        row |= {f"model{end}": estimate[f"{name}{end}"] for end in ENDS}
-        others = estimates.drop([MODEL, NETWORK, CONTROL], errors="ignore")
-        others = others[others[name].notna()]
-        if predictor == CONTROL:
-            row["metric"] = f"{metric}, {predictor_label(CONTROL)}"
-        if predictor == MODEL and len(others):
-            best: Any = (sign * others[name]).idxmax()
-            row["compared_with"] = predictor_label(best)
-            row |= {f"best{end}": others.loc[best, f"{name}{end}"] for end in ENDS}
-            lead = [others.loc[best, f"difference{end}"] for end in ENDS]
-        elif metric == "AUROC":
-            row |= {"compared_with": CHANCE, "best": 0.5}
-            lead = [row[f"model{end}"] - 0.5 for end in ENDS]
-        else:
-            continue
-        difference, low, high = map(float, lead)
-        row |= {"difference": difference, "difference_low": low}
-        row["difference_high"] = high
-        row["verdict"] = verdict(difference, low, high, sign=sign)
-        if predictor == CONTROL:
-            near = abs(difference) < NEAR_CHANCE
-            row["verdict"] = "near chance" if near else "not near chance"
-        rows.append(row)
-    return rows
 
 
 def readable(summary: pd.DataFrame) -> pd.DataFrame:
@@ -227,9 +245,9 @@ def readable(summary: pd.DataFrame) -> pd.DataFrame:
         texts = [
             interval(*row, form=form) if row[0] == row[0] else "" for row in values
         ]
-        columns[name] = [text.replace("-", "−") for text in texts]
+        columns[name] = pd.Series(texts).str.replace("-", "−")
     table = summary[["task", "metric"]].assign(model=columns["model"])
-    table["compared with"] = summary["compared_with"] + " " + pd.Series(columns["best"])
+    table["compared with"] = summary["compared_with"] + " " + columns["best"]
     table["difference"] = columns["difference"]
     table["the model is"] = summary["verdict"]
     return table
@@ -240,40 +258,43 @@ def run_page(config: Config, paths: RunPaths, rows: pd.DataFrame) -> str:
 
     Files of tasks that the run no longer has are left out.
     """
-    figure_names: list[str] = []
-    table_paths: list[Path] = []
-    if config.has_promoters:
-        figure_names += ["score_track", "scan", "roc", "precision_recall"]
-        figure_names += ["calibration", "finetuning_loss"]
-        for name in ("scan", "promoters", "calibration"):
-            table_paths.append(paths.report / f"{name}.tsv")
-    if config.has_chromatin:
-        figure_names.append("variants")
-        table_paths.append(paths.report / "chromatin/groups.tsv")
-        table_paths.append(paths.report / "variants.tsv")
-        table_paths.append(paths.report / "compared_variants.tsv")
-    if config.has_pretraining:
-        figure_names += ["bits_per_base", "loss"]
-        table_paths.append(paths.pretraining_bits)
-    if config.pretraining_study is not None:
-        table_paths.append(paths.report / "study.tsv")
-
+    has = {name: getattr(config, f"has_{name}", False) for name in FIGURES}
+    has["pretraining_study"] = config.pretraining_study is not None
     figures = {}
-    for name in figure_names:
-        for path in (
-            paths.report / f"{name}.plotly.json",
-            paths.report / f"{name}.svg",
-        ):
+    tables = {}
+    for part in (name for name in TABLES if has[name]):
+        for name in FIGURES.get(part, []):
+            for suffix in (".plotly.json", ".svg"):
+                path = paths.report / f"{name}{suffix}"
+                if path.is_file():
+                    figures[name] = read_figure(path)
+        for name in TABLES[part]:
+            path = paths.report / f"{name}.tsv"
             if path.is_file():
-                figures[name] = read_figure(path)
-                break
-    tables = {
-        path.stem: read_page_table(path) for path in table_paths if path.is_file()
-    }
+                tables[path.stem] = read_page_table(path)
 
-    tracks_page = paths.report / "chromatin/report.html"
-    values = config.model_dump(mode="json", exclude={"results", "data_dir"})
-    subject = config.genome.title if config.has_genome else "sequences"
+    models = {}
+    if config.has_promoters:
+        for name in config.promoters.windows.negative_sets:
+            models[f"promoters, {name} negatives"] = paths.promoter_model(name)
+    if config.has_chromatin:
+        for number in range(config.chromatin.models):
+            directory = paths.chromatin_model(config.chromatin.data.window, number)
+            models[f"chromatin, model {number + 1}"] = directory
+    members = []
+    for model, directory in models.items():
+        path = directory / "metrics.json"
+        ensemble = read_object(path).get("ensemble") if path.is_file() else None
+        if ensemble is not None:
+            with reading(
+                path, "not the metrics of an ensemble", LookupError, TypeError
+            ):
+                for member, area in ensemble["valid_auroc"].items():
+                    row = {"model": model, "member": predictor_label(member)}
+                    row["weight"] = ensemble["weights"].get(member)
+                    row["AUROC on validation data"] = area
+                    members.append(row)
+
     held_out = {}
     for split, purpose in (("valid", "validation"), ("test", "testing")):
         names = list(getattr(config.genome, split))
@@ -281,15 +302,24 @@ def run_page(config: Config, paths: RunPaths, rows: pd.DataFrame) -> str:
             names += getattr(config.chromatin.data, f"{split}_regions")
         if names:
             held_out[purpose] = ", ".join(names)
-    members = ensemble_members(config, paths)
+    provenance = paths.pretrained / "provenance.json"
+    contigs = None
+    if config.pretraining.start_from and provenance.is_file():
+        contigs = read_object(provenance).get("contigs")
+    tracks_page = paths.report / "chromatin/report.html"
+    values = config.model_dump(mode="json", exclude={"results", "data_dir"})
+    subject = config.genome.title if config.has_genome else "sequences"
     return render_page(
         "run_page.html",
         title=f"{subject[:1].upper()}{subject[1:]}: DNA language model report",
         sentences=conclusion(rows, held_out.get("testing", "")),
         summary=rows,
         rule=RULE,
-        about=_about(config, paths, subject, held_out),
-        members=None if members.empty else page_table(members),
+        subject=subject,
+        config=config,
+        held_out=held_out,
+        pretraining_contigs=contigs,
+        members=page_table(pd.DataFrame(members)) if members else None,
         figures=figures,
         tables=tables,
         # A relative link, so that both files can be moved together.
@@ -302,32 +332,6 @@ def run_page(config: Config, paths: RunPaths, rows: pd.DataFrame) -> str:
     )
 
 
-def ensemble_members(config: Config, paths: RunPaths) -> pd.DataFrame:
-    """Return a row per member of each ensemble of the run: its weight and its AUROC on validation data."""
-    models = {}
-    if config.has_promoters:
-        for name in config.promoters.windows.negative_sets:
-            models[f"promoters, {name} negatives"] = paths.promoter_model(name)
-    if config.has_chromatin:
-        for number in range(config.chromatin.models):
-            title = f"chromatin, model {number + 1}"
-            models[title] = paths.chromatin_model(config.chromatin.data.window, number)
-    rows = []
-    for model, directory in models.items():
-        path = directory / "metrics.json"
-        ensemble = read_object(path).get("ensemble") if path.is_file() else None
-        if ensemble is None:
-            continue
-        with reading(path, "not the metrics of an ensemble", LookupError, TypeError):
-            for member, weight in ensemble["weights"].items():
-                area = ensemble["valid_auroc"][member]
-                rows.append((model, predictor_label(member), weight, area))
-            area = ensemble["valid_auroc"]["ensemble"]
-            rows.append((model, "ensemble", None, area))
-    columns = ["model", "member", "weight", "AUROC on validation data"]
-    return pd.DataFrame(rows, columns=columns)
-
-
 def conclusion(rows: pd.DataFrame, held_out: str) -> list[str]:
     """Return two sentences: on the first result, and on all verdicts."""
     is_control = rows["metric"].str.contains(predictor_label(CONTROL), regex=False)
@@ -336,15 +340,9 @@ def conclusion(rows: pd.DataFrame, held_out: str) -> list[str]:
     first = models.iloc[0]
     where = f"On {held_out}, held out from training" if held_out else "On held-out data"
     clauses = []
-    for key, tasks in models.groupby("the model is", sort=False)["task"]:
-        text = str(key)
-        names = ", ".join(tasks)
-        if text == "better":
-            clauses.append(f"{text} in {len(tasks)}")
-        elif text.startswith("better on"):
-            clauses.append(f"{text} ({names})")
-        else:
-            clauses.append(f"{text} in {len(tasks)} ({names})")
+    for text, tasks in models.groupby("the model is", sort=False)["task"]:
+        names = "" if text == "better" else f" ({', '.join(tasks)})"
+        clauses.append(f"{text} in {len(tasks)}{names}")
     if len(wrong):
         clauses.append(
             f"but with shuffled labels not near chance for {', '.join(wrong)}"
@@ -355,31 +353,3 @@ def conclusion(rows: pd.DataFrame, held_out: str) -> list[str]:
         f"Compared with the best other predictor of each of {len(models)} tasks, the model is "
         f"{', '.join(clauses)}.",
     ]
-
-
-def _about(
-    config: Config, paths: RunPaths, subject: str, held_out: dict[str, str]
-) -> list[str]:
-    """Return sentences on the training data, tasks and held-out regions."""
-    purposes = ["to distinguish promoters from other sequence"] * config.has_promoters
-    purposes += ["to predict chromatin tracks"] * config.has_chromatin
-    start = config.pretraining.start_from
-    trained = "pretrained and fine-tuned" if config.has_pretraining else "trained"
-    if start is not None:
-        trained = "fine-tuned"
-    sentences = [
-        f"A DNA language model with block-sparse (BigBird) attention was {trained} on {subject} "
-        f"{' and '.join(purposes)}."
-    ]
-    for purpose, names in held_out.items():
-        sentences.append(f"Held out for {purpose}: {names}.")
-    if start is not None:
-        sentences.append(f"Fine-tuning started from the weights of {Path(start).name}.")
-        path = paths.pretrained / "provenance.json"
-        contigs = read_object(path).get("contigs") if path.is_file() else None
-        sentences.append(
-            f"That model was pretrained on {', '.join(map(str, contigs))}."
-            if contigs
-            else "It is not recorded whether its pretraining included the held-out sequences."
-        )
-    return sentences

@@ -62,7 +62,7 @@ def read_scan(path: Path) -> Scan:
     for (contig, strand), rows in table.groupby(["contig", "strand"], sort=False):
         rows = rows.sort_values(["tss", "score"])
         positions = rows["tss"].to_numpy(np.int64)
-        windows[contig, strand] = Points(positions, rows["score"].to_numpy())
+        windows[str(contig), str(strand)] = Points(positions, rows["score"].to_numpy())
     if not windows:
         return Scan({}, 1)
     # The distance of a few windows of a record, tiled from both ends, is smaller.

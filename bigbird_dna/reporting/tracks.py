@@ -213,7 +213,7 @@ def track_page(
         colors = px.colors.qualitative.Plotly
         groupby = counted.groupby("group", sort=False)["auroc"]
         for (_, areas), line in zip(groupby, colors, strict=False):
-            nearest = (areas - areas.median()).abs().idxmin()
+            nearest: Any = (areas - areas.median()).abs().idxmin()
             track = counted.loc[nearest, "track"]
             look = {
                 "mode": "lines",
@@ -221,7 +221,8 @@ def track_page(
                 "legendgroup": track,
                 "line": {"color": line},
             }
-            roc, precision = curves[nearest]
+            curve: Any = curves[nearest]
+            roc, precision = curve
             curve_figure.add_scatter(x=RATES, y=roc, row=1, col=1, **look)
             curve_figure.add_scatter(
                 x=RECALLS, y=precision, row=1, col=2, showlegend=False, **look
@@ -243,10 +244,10 @@ def track_page(
             )
             for name, label in labels.items()
         ]
-        areas = pd.concat(pairs).dropna(subset="other")
-        limits = [float(areas[["auroc", "other"]].to_numpy().min()) - 0.02, 1.01]
+        points = pd.concat(pairs).dropna(subset="other")
+        limits = [float(points[["auroc", "other"]].to_numpy().min()) - 0.02, 1.01]
         figures["comparison"] = px.scatter(
-            areas,
+            points,
             x="other",
             y="auroc",
             color=color,

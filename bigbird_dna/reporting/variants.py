@@ -139,8 +139,8 @@ def read_known_effects(
                         raise DataError(
                             f"{where}: BBD_DELTA needs numbers for {len(tracks):,} tracks"
                         )
-                    key = (record.chrom, record.pos, record.ref, alt, name, category)
-                    rows.append((*key, effect.lower(), change))
+                    place = record.chrom, record.pos, record.ref, alt
+                    rows.append((*place, name, category, effect.lower(), change))
     if not rows:
         reasons = [f"{count:,} {reason}" for reason, count in excluded.most_common(3)]
         raise DataError(

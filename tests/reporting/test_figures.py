@@ -119,11 +119,11 @@ DRAWINGS = {
 }
 
 
-@pytest.mark.parametrize("name", DRAWINGS)
 def read_scores_of(path: Path) -> pd.DataFrame:
     return read_windows(path, ["score", "tss"])
 
 
+@pytest.mark.parametrize("name", DRAWINGS)
 def test_svg_is_well_formed_and_the_same_each_time(tmp_path, name):
     DRAWINGS[name](tmp_path / "a.svg")
     if name == "scores and calls":

@@ -115,7 +115,7 @@ def test_figure(variants: list[KnownEffect], places: bool, tmp_path) -> None:
     assert path.read_bytes() == before
     order = json.loads(before)["layout"]["yaxis"]["categoryarray"]
     assert len(order) == (5 if places else 3)
-    assert order[0] in ("tolerated (60)", "flanking (60)", "none (144)")
+    assert order[0].startswith(("tolerated (60)", "flanking (60)", "none ("))
     assert order[-1].startswith(("disrupts", "creates", "gain", "loss"))
     # As many variants as there may be, the file stays small.
     many = [v._replace(delta=v.delta + n / 1e4) for n in range(30) for v in shown]
