@@ -143,7 +143,7 @@ def _changed(section: Section, key: str) -> Section:
     first, _, rest = key.partition(".")
     impossible = (
         Section()
-        if first in ("sequences", "pretraining_study", "long_range_arena", "byte_lm")
+        if first in ("sequences", "long_range_arena", "byte_lm")
         else "changed"
     )
     if first == "start_sites":
@@ -362,7 +362,7 @@ def test_keys_of_no_stage() -> None:
         if not any(f"{key}.".startswith(f"{s}.") for s in read)
     }
     expected = {
-        "": "results data_dir num_gpus simulation.megabases pretraining_study",
+        "": "results data_dir num_gpus simulation.megabases",
         "promoters.": "chain shuffled_label_control annotation num_gpus",
         "sequences.": "data negatives splits sequence_column label_columns split_column task num_gpus",
         "chromatin.": "variants models min_positives_report num_gpus",

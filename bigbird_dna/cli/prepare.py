@@ -34,7 +34,7 @@ group = Commands(
 @app.command(
     "check-config",
     epilog="Example: bigbird-dna check-config workflow/config/yeast.yaml "
-    "workflow/config/yeast_study.yaml",
+    "workflow/config/yeast_tables.yaml",
 )
 def check_config(
     files: Annotated[

@@ -1,4 +1,4 @@
-"""The sections `pretraining_study`, `tables` and `ablation`: experiments that train and compare models.
+"""The sections `tables` and `ablation`: experiments that train and compare models.
 
 They run only if their workflow targets are requested.
 """
@@ -13,62 +13,16 @@ from bigbird_dna.config.promoters import NegativeSet
 from bigbird_dna.config.section import Section, field
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
-StudyTask = Literal["promoters", "chromatin"]
-StudyStart = Literal["pretrained", "random", "random_long"]
-PRETRAINED, RANDOM, LONGER = get_args(StudyStart)
-
 NetworkComparator = Literal["cnnprom", "deepromoter", "deepsea", "danq", "residual-cnn"]
 NETWORK_NAMES: tuple[str, ...] = get_args(NetworkComparator)
 _CommonComparator = Literal[NetworkComparator, "k-mers", "gc", "gkm-svm"]
 PromoterComparator = Literal[_CommonComparator, "position", "orf", "composition"]
 TrackComparator = Literal[_CommonComparator, "dyads"]
 TableStart = Literal["pretrained", "random"]
+PRETRAINED, RANDOM = get_args(TableStart)
 
 OWN_MODEL = "own"
 """Name of the run's own language model in file names of the tables."""
-
-
-class StudyConfig(Section):
-    """Effect of pretraining: one fine-tuned model per initialization, training fraction and seed."""
-
-    tasks: tuple[StudyTask, ...] = field(
-        ("promoters",), "fine-tuning tasks: promoters, chromatin", min_length=1
-    )
-    train_fractions: tuple[Annotated[float, Field(ge=1e-4, le=1)], ...] = field(
-        (0.05, 0.2, 1.0),
-        "fractions of the training examples; a smaller sample is a subset of a larger one",
-        min_length=1,
-    )
-    seeds: tuple[Seed, ...] = field(
-        (1, 2, 3),
-        "random seeds of weights, order and sampled examples; one model per initialization and seed",
-        min_length=1,
-    )
-    initializations: tuple[StudyStart, ...] = field(
-        ("pretrained", "random"),
-        "initial weights of fine-tuning; random_long: random, trained for random_long_steps",
-        min_length=1,
-    )
-    random_long_steps: int | None = field(
-        None,
-        "steps of random_long, enough to take the time of pretraining and fine-tuning",
-        ge=1,
-    )
-    negative_set: NegativeSet = field("genomic", "negative set of the promoter models")
-    steps: int | None = field(None, "fine-tuning steps; none: those of the task", ge=1)
-    evaluate_every: int | None = field(
-        None, "steps between points of a learning curve; none: those of the task", ge=1
-    )
-
-    def _faults(self) -> Iterator[str]:
-        yield from self._repeats("tasks", "train_fractions", "seeds", "initializations")
-        names = {f"{fraction:g}" for fraction in self.train_fractions}
-        if len(names) < len(self.train_fractions):
-            yield "train_fractions must differ in their first six digits"
-        if ("random_long" in self.initializations) != (
-            self.random_long_steps is not None
-        ):
-            yield "initializations 'random_long' and random_long_steps must be given together"
 
 
 def _model_name(text: str) -> str:

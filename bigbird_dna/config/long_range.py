@@ -1,7 +1,7 @@
 """The sections `byte_lm` (causal models of images and text) and `long_range_arena` (generated tasks)."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -9,11 +9,8 @@ from bigbird_dna.config.experiments import Seed
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.section import FileName, Section, field
 from bigbird_dna.config.training import OptimizerConfig, TrainingConfig
-from bigbird_dna.errors import ConfigError
 
 ByteLmFormat = Literal["cifar10", "imagenet64", "wiki40b", "c4"]
-IMAGE_BYTES = {"cifar10": 3 * 32**2, "imagenet64": 3 * 64**2}
-"""Bytes of an image by format; documents have any length."""
 
 
 class ByteLmConfig(Section):
@@ -31,22 +28,19 @@ class ByteLmConfig(Section):
         1 << 28, "maximum bytes read from `train`, held in memory", ge=1, le=1 << 33
     )
     test_bytes: int = field(1 << 22, "maximum bytes read from `test`", ge=1, le=1 << 33)
-    encoder: EncoderConfig = EncoderConfig()
+    encoder: EncoderConfig = EncoderConfig(causal=True)
     training: TrainingConfig = TrainingConfig()
 
     def _faults(self) -> Iterator[str]:
+        if not self.encoder.causal:
+            yield "encoder.causal must be true"
         if both := {*self.train} & {*self.test}:
             yield f"test: {min(both)!r} is also listed in train"
 
-    @property
-    def input_bytes(self) -> int:
-        """Bytes of the longest input."""
-        return IMAGE_BYTES.get(self.format, self.sequence_bytes)
-
 
 LongRangeTask = Literal["listops", "pathfinder"]
-LONG_RANGE_TASKS: tuple[LongRangeTask, ...] = get_args(LongRangeTask)
 AttentionName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]{1,40}$")]
+_SMALL = EncoderConfig(layers=4, hidden=256, heads=4, block_size=32, random_blocks=2)
 
 
 class ExamplesConfig(Section):
@@ -102,11 +96,11 @@ class LongRangeConfig(Section):
     """Classifiers of long sequences, one per task, attention and seed."""
 
     tasks: tuple[LongRangeTask, ...] = field(
-        LONG_RANGE_TASKS, "tasks: listops, pathfinder", min_length=1
+        ("listops", "pathfinder"), "tasks: listops, pathfinder", min_length=1
     )
-    attentions: dict[AttentionName, dict[str, Any]] = field(
-        {"full": {"attention": "full"}, "bigbird": {}},
-        "compared encoders: chosen name and keys of `encoder` that differ",
+    encoders: dict[AttentionName, EncoderConfig] = field(
+        {"full": _SMALL.model_copy(update={"attention": "full"}), "bigbird": _SMALL},
+        "compared encoders by chosen name; the task sets vocabulary and max_length",
         min_length=1,
     )
     seeds: tuple[Seed, ...] = field(
@@ -117,35 +111,8 @@ class LongRangeConfig(Section):
         "mean",
         "input of the classifier; cls: the first token; mean: the mean over all tokens",
     )
-    encoder: EncoderConfig = EncoderConfig(
-        layers=4, hidden=256, heads=4, block_size=32, random_blocks=2
-    )
     listops: ListOpsConfig = ListOpsConfig()
     pathfinder: PathfinderConfig = PathfinderConfig()
 
     def _faults(self) -> Iterator[str]:
-        for name in self.attentions:
-            try:
-                encoder = self.encoder_of(name, 1, 16)
-                encoder.check_no_bases()
-                if encoder.causal and self.pooling == "cls":
-                    raise ConfigError("pooling cls: a causal first token sees no other")
-            except (ValueError, ConfigError) as error:
-                first = (
-                    error.errors()[0]["msg"] if hasattr(error, "errors") else str(error)
-                )
-                yield f"attentions.{name}: {first.removeprefix('Value error, ')}"
         yield from self._repeats("tasks", "seeds")
-
-    def encoder_of(
-        self, attention: str, vocabulary: int, longest: int
-    ) -> EncoderConfig:
-        """Return the encoder of an entry of `attentions` for a vocabulary size and maximum length."""
-        own, values = self.attentions[attention], self.encoder.model_dump()
-        if own.get("attention", self.encoder.attention) != self.encoder.attention:
-            values[
-                "attention_options"
-            ] = {}  # options of the encoder belong to its own mechanism
-        return EncoderConfig.model_validate(
-            {**values, **own, "vocabulary": vocabulary, "max_length": max(16, longest)}
-        )

@@ -14,8 +14,6 @@ from bigbird_dna.config.data import (
 )
 from bigbird_dna.config.experiments import (
     AblationConfig,
-    StudyConfig,
-    StudyStart,
     TablesConfig,
 )
 from bigbird_dna.config.long_range import ByteLmConfig, LongRangeConfig
@@ -75,11 +73,6 @@ class Config(Section):
     chromatin: ChromatinConfig = ChromatinConfig()
     sequences: SequencesConfig = SequencesConfig()
     example_scan: ScoringConfig = ScoringConfig()
-    pretraining_study: StudyConfig | None = field(
-        None,
-        "comparison of fine-tuning from pretrained and random weights; none: no study",
-    )
-
     tables: TablesConfig = TablesConfig()
     ablation: AblationConfig = AblationConfig()
     long_range_arena: LongRangeConfig | None = field(
@@ -133,25 +126,18 @@ class Config(Section):
 
     @property
     def has_pretraining(self) -> bool:
-        """Whether an encoder is pretrained; without promoters, only if chromatin or a study needs it."""
+        """Whether an encoder is pretrained; without promoters, only if chromatin needs it."""
         if self.pretraining.start_from is not None:
             return False
         labeled = (
             self.has_labeled_sequences and self.sequences.model.initial == "pretrained"
         )
-        wanted = (
+        used = (
             self.has_promoters
             or labeled
             or self.chromatin.model.initial == "pretrained"
         )
-        return self.has_genome and (wanted or self.studies("pretrained"))
-
-    def studies(self, start: StudyStart) -> bool:
-        """Whether a study includes an initialization."""
-        return (
-            self.pretraining_study is not None
-            and start in self.pretraining_study.initializations
-        )
+        return self.has_genome and used
 
     def _faults(self) -> Iterator[str]:
         # A file of a later stage has an encoder and no pretraining, whose default must not constrain it.
@@ -189,8 +175,6 @@ class Config(Section):
                 "promoters.windows.negative_sets"
             )
         yield from self._faults_of_annotation()
-        if self.pretraining_study is not None:
-            yield from self._faults_of_study(self.pretraining_study)
         if self.start_sites is not None:
             if not self.has_promoters:
                 yield (
@@ -214,33 +198,6 @@ class Config(Section):
                     f"{key}: 'intergenic' needs the coding sequences of the genome: set "
                     "promoters.annotation to a GFF3 or GTF file"
                 )
-
-    def _faults_of_study(self, study: StudyConfig) -> Iterator[str]:
-        for task, there in (
-            ("promoters", self.has_promoters),
-            ("chromatin", self.has_chromatin),
-        ):
-            if task not in study.tasks:
-                continue
-            if not there:
-                yield f"pretraining_study.tasks: this run has no {task} models"
-            steps = study.steps or getattr(self, task).training.steps
-            if study.random_long_steps is not None and study.random_long_steps <= steps:
-                yield (
-                    f"pretraining_study.random_long_steps {study.random_long_steps} must be above the "
-                    f"{steps} steps of {task}"
-                )
-        if (
-            "promoters" in study.tasks
-            and study.negative_set not in self.promoters.windows.negative_sets
-        ):
-            yield (
-                f"pretraining_study.negative_set {study.negative_set!r} must be one of "
-                "promoters.windows.negative_sets"
-            )
-        can_pretrain = self.has_genome or self.pretraining.start_from is not None
-        if "pretrained" in study.initializations and not can_pretrain:
-            yield "pretraining_study.initializations: 'pretrained' needs genome.reference for pretraining"
 
     def _faults_of_held_out(self) -> Iterator[str]:
         # Promoters use only the section genome; bins and pretraining also regions held out for chromatin.
@@ -321,7 +278,7 @@ STAGES: Mapping[str, str] = {
     # All sections and keys except paths.
     "report": (
         "num_gpus seed simulation genome tokens encoder pretraining promoters "
-        "start_sites chromatin example_scan pretraining_study tables ablation"
+        "start_sites chromatin example_scan tables ablation"
     ),
     "start-sites-data": "seed genome chromatin.data",
     "start-sites": (

@@ -56,7 +56,6 @@ TABLES = {
     "promoters": ["scan", "promoters", "calibration"],
     "chromatin": ["chromatin/groups", "variants", "compared_variants"],
     "pretraining": ["../pretraining/bits_per_base"],
-    "pretraining_study": ["study"],
 }
 """Part of a run → its figures, and its tables, in the directory `report`."""
 
@@ -259,7 +258,6 @@ def run_page(config: Config, paths: RunPaths, rows: pd.DataFrame) -> str:
     Files of tasks that the run no longer has are left out.
     """
     has = {name: getattr(config, f"has_{name}", False) for name in FIGURES}
-    has["pretraining_study"] = config.pretraining_study is not None
     figures = {}
     tables = {}
     for part in (name for name in TABLES if has[name]):

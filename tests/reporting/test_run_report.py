@@ -126,15 +126,11 @@ def test_the_page_has_every_figure_and_table(paths: RunPaths) -> None:
 
 
 def test_files_of_tasks_that_a_run_no_longer_has_are_left_out(paths: RunPaths) -> None:
-    put(paths.report / "study.tsv", "task\tauroc\npromoters\t0.9\n")
-    assert "effect-of-pretraining" not in page_of(paths).values("id")
     chromatin = {"data": {"tracks": "x"}, "model": {"initial": "random"}}
     values = {"genome": {"reference": "my.fa"}, "chromatin": chromatin}
     page = page_of(paths, values)
     sections = [tag["id"] for name, tag in page.tags if name == "section"]
     assert sections == ["chromatin", "variants", "configuration"]
-    study = {"pretraining_study": {"tasks": ["promoters"]}}
-    assert "effect-of-pretraining" in page_of(paths, CONFIG | study).values("id")
 
 
 def test_the_conclusion() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.workflow.dry_runs import STUDY, dry_run, overlay
+from tests.workflow.dry_runs import dry_run, overlay
 
 
 @pytest.fixture(scope="session")
@@ -12,7 +12,8 @@ def demo_run(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
-def study_run(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The dry run of the demo with a study of both tasks."""
-    directory = tmp_path_factory.mktemp("study")
-    return dry_run(directory, *overlay(directory, {"pretraining_study": STUDY}))
+def tables_run(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The dry run of the demo with Tables 6 and 7."""
+    directory = tmp_path_factory.mktemp("tables")
+    words = overlay(directory, {})
+    return dry_run(directory, *words, "--", "all", "table6", "table7")

@@ -81,24 +81,6 @@ SOURCE_JOBS = {
     | {"evaluate_test_bins": 1, "model_ensemble": 1},
 }
 SOURCE_JOBS["grch37-short"] = SOURCE_JOBS["grch37"]
-STUDY: dict[str, Any] = {
-    "tasks": ["promoters", "chromatin"],
-    "train_fractions": [0.05, 1],
-    "seeds": [1, 7],
-    "initializations": ["pretrained", "random", "random_long"],
-    "random_long_steps": 900,
-    "steps": 100,
-    "evaluate_every": 20,
-}
-
-
-# One fine-tuning of each task.
-ONE_STUDY = STUDY | {
-    "train_fractions": [1],
-    "seeds": [1],
-    "initializations": ["random"],
-    "random_long_steps": None,
-}
 
 
 class Ended(NamedTuple):

@@ -13,7 +13,7 @@ from snakemake.deployment.singularity import Singularity, shellcmd
 from tests import tiny_run
 from tests.conftest import REPOSITORY
 from tests.toys import checksums
-from tests.workflow.dry_runs import ONE_STUDY, TABLE, dry_run, overlay, rules, snakemake
+from tests.workflow.dry_runs import TABLE, dry_run, overlay, rules, snakemake
 
 ENVS = REPOSITORY / "workflow/envs"
 # The CUDA that PyPI's build of a release of torch brings, and the driver that NVIDIA names for it.
@@ -183,7 +183,6 @@ def test_trainings_enter_the_image_by_themselves_with_the_words_of_other_rules(
         home,
         {
             "num_gpus": 2,
-            "pretraining_study": ONE_STUDY,
             "tables": tables,
             "sequences": labeled,
         },
@@ -205,7 +204,7 @@ def test_trainings_enter_the_image_by_themselves_with_the_words_of_other_rules(
     launched = {
         name for name, rule in rules().items() if "{params.launch}" in rule["shell"]
     }
-    experiments = {"table5", "ablation", "pretraining_study"}
+    experiments = {"table5", "ablation"}
     assert set(found) == launched | experiments
     assert {name for name, several in found.items() if several} == {"pretrain"}
     assert all("AROUND_TRAINING" in rules()[name]["container"] for name in launched)

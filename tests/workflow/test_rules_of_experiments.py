@@ -11,32 +11,25 @@ import yaml
 from bigbird_dna.disk.tables import read_text_table
 from tests import tiny_run
 from tests.workflow.dry_runs import (
-    STUDY,
     dry_run,
     jobs,
     overlay,
     own_genome,
     snakemake,
-    stage_configs,
 )
-
-
-def test_a_study_is_one_job(demo_run: str, study_run: str) -> None:
-    assert jobs(study_run) == jobs(demo_run) | {"pretraining_study": 1}
-    report = stage_configs(study_run)["report"]["pretraining_study"]
-    assert all(section in report for section in STUDY)
-    log = "results/demo/logs/pretraining_study.log"
-    words = f"pretraining_study {log}.yaml -o results/demo/report "
-    assert f"bigbird-dna experiment run {words}" in study_run
 
 
 def test_tables_follow_the_pretrained_models(demo_run: str, tmp_path: Path) -> None:
     models = [{"name": "bert-512", "attention": "full", "tokens": 512, "window": 2000}]
     words = overlay(tmp_path, {"tables": {"models": models}})
-    found = jobs(dry_run(tmp_path, *words, "--", "table6", "table7"))
+    text = dry_run(tmp_path, *words, "--", "table6", "table7")
+    found = jobs(text)
     assert not {"table5", "table6"} & set(jobs(demo_run))
     tables = [found[f"table{number}"] for number in (5, 6, 7)]
     assert tables == [1, 1, 1] and found["pretrain"] == 1
+    log = "results/demo/logs/table6.log"
+    words = f"table6 {log}.yaml -o results/demo/report/tables "
+    assert f"bigbird-dna experiment run {words}" in text
 
 
 def test_a_run_without_promoters_has_tables_of_tracks(tmp_path: Path) -> None:

@@ -30,9 +30,8 @@ from tests.workflow.dry_runs import (
 )
 
 # What they are laid over.
-OVERLAYS = dict.fromkeys(("yeast_study", "yeast_longer", "yeast_tables"), "yeast")
+OVERLAYS = {"yeast_tables": "yeast", "chr22_study": "chr22"}
 OVERLAYS |= dict.fromkeys(("long_range", "density_images", "density_text"), "demo")
-OVERLAYS["chr22_study"] = "chr22"
 CONFIGURATIONS = sorted(
     path
     for path in (REPOSITORY / "workflow" / "config").glob("*.yaml")
@@ -75,33 +74,12 @@ def laid_over(name: str) -> tuple[Config, Config]:
     return parse_config(under), parse_config(merged(under, over))
 
 
-@pytest.mark.parametrize("overlay", ["yeast_study", "yeast_longer"])
-def test_studies_of_yeast_are_laid_over_its_configuration(overlay: str) -> None:
-    """They can go on from the other's files: what these depend on stays the same."""
-    one, both = laid_over(overlay)
-    assert both.pretraining_study is not None and one.pretraining_study is not None
-    for section in ("tokens", "pretraining", "promoters"):
-        assert stage_values(both, section) == stage_values(one, section)
-    assert both.pretraining_study.steps == one.pretraining_study.steps and {
-        *both.pretraining_study.seeds
-    } <= {*one.pretraining_study.seeds}
-    assert {*one.pretraining_study.train_fractions} <= {
-        *both.pretraining_study.train_fractions
-    }
-    both.check_targets()
-
-
 def test_tables_of_yeast_are_laid_over_its_configuration() -> None:
     """They can go on from its pretrained weights; all that is made for them lies apart."""
     one, both = laid_over("yeast_tables")
     for section in ("tokens", "pretraining", "windows"):
         assert stage_values(both, section) == stage_values(one, section)
     assert both.promoters.training.deciding() == one.promoters.training.deciding()
-    _, study = laid_over("yeast_study")
-    tracks, studied = both.chromatin.data, study.chromatin.data
-    assert (tracks.min_positives_train, tracks.min_positives_heldout) == (50, 3)
-    rarer = {"min_positives_train": 100, "min_positives_heldout": 10}
-    assert tracks.model_copy(update=rarer) == studied
     both.check_targets()
 
 
@@ -117,19 +95,12 @@ def test_configurations_of_other_settings_write_other_files() -> None:
             stage_values(config, stage) == stage_values(owner, stage)
             for stage in stages
         ), name
-    assert (owners["results/yeast_study"], owners["results/yeast_tables"]) == (
-        "yeast_study",
-        "yeast_tables",
-    )
+    assert owners["results/yeast_tables"] == "yeast_tables"
 
 
 def test_the_study_of_chr22_has_its_data_and_results_of_its_own(tmp_path: Path) -> None:
     one, both = laid_over("chr22_study")
-    assert (
-        both.pretraining_study is not None
-        and one.pretraining_study is None
-        and not one.has_pretraining
-    )
+    assert both.has_pretraining and not one.has_pretraining
     assert (one.results, both.results) == ("results/chr22", "results/chr22_study")
     assert stage_values(both, "chromatin-data") == stage_values(one, "chromatin-data")
     assert (
@@ -143,9 +114,11 @@ def test_the_study_of_chr22_has_its_data_and_results_of_its_own(tmp_path: Path) 
         below,
         REPOSITORY / "workflow/config/chr22_study.yaml",
         changed,
+        "--",
+        "table7",
     )
     found = jobs(text)
-    assert (found["pretrain"], found["pretraining_study"]) == (1, 1)
+    assert (found["pretrain"], found["table7"]) == (1, 1)
     assert "promoters-" not in text
     held_out = {
         "valid": ["22:19,000,001-20,000,000"],
@@ -229,9 +202,7 @@ def test_dry_runs(tmp_path: Path, name: str) -> None:
         *("--configfile", REPOSITORY / f"workflow/config/{name}.yaml"),
         *("--config", f"data_dir={tmp_path}"),
     )
-    study = {"pretraining_study": 1}
-    more = study if name == "yeast" else {}
-    assert jobs(text) == COMMON | SOURCE_JOBS[name] | more
+    assert jobs(text) == COMMON | SOURCE_JOBS[name]
     assert (
         len(re.findall(rf"bigbird-dna prepare fetch .* --local-data={tmp_path} ", text))
         == SOURCE_JOBS[name]["prepare_fetch"]
@@ -272,7 +243,6 @@ YEAST: dict[str, Any] = {
     "genome": {"assembly": "sacCer3", "reference": "sacCer3.reference"},
     "promoters": {"source": "sacCer3.promoters"},
 }
-RANDOM = {"initializations": ["random", "random_long"]}
 DEMO: dict[str, tuple[dict[str, Any], str]] = {
     "unknown-key": ({"encoder": {"laers": 4}}, "changed.yaml: unknown key"),
     "no-test-contig": ({"genome": {"test": []}}, "genome.test"),
@@ -286,31 +256,6 @@ DEMO: dict[str, tuple[dict[str, Any], str]] = {
         "negative_fraction",
     ),
     "no-local-data": (YEAST | {"data_dir": "nowhere"}, "nowhere"),
-    "study-set": (
-        {
-            "pretraining_study": {"seeds": [1]},
-            "promoters": {**PERMUTED, "shuffled_label_control": None},
-        }
-        | {"example_scan": {"negative_set": "permuted"}},
-        "pretraining_study.negative_set 'genomic'",
-    ),
-    "study-longer": (
-        {"pretraining_study": RANDOM | {"random_long_steps": 150}},
-        "pretraining_study.random_long_steps 150",
-    ),
-    "study-no-longer": ({"pretraining_study": RANDOM}, "study"),
-    "study-task": (
-        {
-            "pretraining_study": {"tasks": ["chromatin"]},
-            "chromatin": {"data": {"tracks": None}},
-        },
-        "pretraining_study.tasks",
-    ),
-    "study-seeds": ({"pretraining_study": {"seeds": [1, 1]}}, "seeds"),
-    "study-shares": (
-        {"pretraining_study": {"train_fractions": [0.2, 0.20000001]}},
-        "train_fractions",
-    ),
     "no-tracks": (
         {"chromatin": {"data": {"tracks": "my.tsv"}}},
         "chromatin.data.tracks: 'my.tsv'",

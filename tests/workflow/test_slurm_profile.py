@@ -12,12 +12,10 @@ from bigbird_dna.papers.experiments import EXPERIMENTS
 from tests.cluster.site import EXECUTOR, filled_in, gpu_rules, site_keys, write
 from tests.conftest import REPOSITORY
 from tests.toys import written
-from tests.workflow.dry_runs import STUDY, TABLE, asking, dry_run, overlay, rules
+from tests.workflow.dry_runs import TABLE, asking, dry_run, overlay, rules
 
 Asked = dict[str, dict[str, str]]
 
-# A study has rules that GRCh37's configurations don't run.
-STUDIED = {"pretraining_study": STUDY}
 # Tables are targets of their own.
 TARGETS = (
     "--",
@@ -83,7 +81,7 @@ def test_jobs_with_gpus_and_no_others_go_to_a_partition_that_has_them(
 ) -> None:
     profile = filled_in(gpu_partition="accelerated", gpu_type="h100", account="12")
     found = set()
-    for changes in (None, STUDIED, LANGUAGE_MODELS | DENSITY):
+    for changes in (None, {}, LANGUAGE_MODELS | DENSITY):
         labeled = {"sequences": {"data": str(TABLE)}}
         words = (
             configured("grch37-short")

@@ -90,13 +90,13 @@ def test_several_processes_are_started_by_torchrun_and_srun(tmp_path: Path) -> N
 
 
 def test_another_version_does_not_make_again_what_took_a_gpu_days(
-    demo_run: str, study_run: str
+    demo_run: str, tables_run: str
 ) -> None:
     """Nor what that was made from, which would be newer then."""
     slow = asking()
     assert {"pretrain", "finetune_promoter", "finetune_chromatin", "table7"} < slow
     makers, readers = {}, {}
-    for job in re.split(r"^(?:local)?rule ", demo_run + study_run, flags=re.MULTILINE)[
+    for job in re.split(r"^(?:local)?rule ", demo_run + tables_run, flags=re.MULTILINE)[
         1:
     ]:
         name = job.split(":")[0]

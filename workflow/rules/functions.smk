@@ -124,22 +124,19 @@ def experiment_inputs(name):
     start = [CONFIG.model_tokenizer]
     windows = [*WINDOWS.values(), *start] if CONFIG.has_promoters else []
     bins = [*BINS.values(), held_out, *start] if CONFIG.has_chromatin else []
-    study = CONFIG.pretraining_study
     if name in ("table5", "ablation") and CONFIG.has_genome:
         files += tokens
     if name == "table5" and CONFIG.has_genome:
         files.append(PATHS.pretraining_bits)
-    if name == "table6" or (name == "pretraining_study" and study and "promoters" in study.tasks):
+    if name == "table6":
         files += windows
-    if name == "table7" or (name == "pretraining_study" and study and "chromatin" in study.tasks):
+    if name == "table7":
         files += bins
     if name in ("table6", "table7") and files:
         if "pretrained" in CONFIG.tables.initializations:
             files.append(PATHS.pretrained)
             # Their models are pretrained by Table 5.
             files += [PATHS.report / file for file in EXPERIMENTS["table5"] if CONFIG.tables.models]
-    if name == "pretraining_study" and CONFIG.studies("pretrained"):
-        files.append(PATHS.pretrained)
     if name == "byte_lm" and CONFIG.byte_lm:
         files += [*CONFIG.byte_lm.train, *CONFIG.byte_lm.test]
     return files

@@ -37,7 +37,6 @@ rule report_run:
         ),
         chromatin=rules.auc_report.output if CONFIG.has_chromatin else [],
         variants=rules.evaluate_variants.output if KNOWN_EFFECTS else [],
-        study=rules.pretraining_study.output if CONFIG.pretraining_study else [],
     output:
         page=PATHS.report_page,
         summary=multiext(str(PATHS.report / "summary"), ".tsv", ".txt"),

@@ -16,9 +16,8 @@ EXPERIMENTS = {
         "tables/table7_training.tsv",
         "tables/table7_tracks.tsv",
     ],
-    "pretraining_study": ["study.tsv"],
     "ablation": [f"ablation/ablation.{end}" for end in _TABLE],
-    "long_range_arena": ["long_range.tsv", "long_range.md"],
+    "long_range_arena": [f"long_range.{end}" for end in _TABLE],
     "byte_lm": ["byte_lm.tsv"],
     "theory": ["theory/receptive_field.tsv", "theory/turing_machines.tsv"],
 }

@@ -18,7 +18,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,8 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.config.long_range import IMAGE_BYTES, ByteLmConfig
-from bigbird_dna.config.mechanisms import find_mechanism
+from bigbird_dna.config.long_range import ByteLmConfig
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.run import Config
 from bigbird_dna.config.training import TrainingConfig
@@ -38,12 +37,10 @@ from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.metrics.auroc import Estimate
 from bigbird_dna.metrics.resampling import bits_per_base
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.input_embeddings import initialize
-from bigbird_dna.model.mechanism import goes_by_pattern
 from bigbird_dna.papers.experiments.shared import Trainings, read_arrays
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch
@@ -55,6 +52,7 @@ Bytes = npt.NDArray[np.uint8]
 
 # Axes: B batch, L symbols, N inputs, V distinct symbols.
 
+IMAGE_SIDES = {"cifar10": 32, "imagenet64": 64}  # pixels
 EVALUATED_INPUTS = 64
 """Most held-out inputs evaluated during training."""
 SYMBOLS_AT_ONCE = 1 << 14
@@ -72,100 +70,99 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
         raise ConfigError("byte_lm: the configuration has no such section")
     files = [Path(name) for name in (*section.train, *section.test)]
     name = f"{section.encoder.attention}-seed{section.training.seed}"
-    work = partial(train, BytesTask(section))
+    work = partial(train_bytes, section)
     result = trainings.run(name, config, "density", work, files)
     if not trainings.complete():
         return []
-    table = pd.DataFrame([result])
     with into_directory(output) as directory:
-        write_tsv(directory / "byte_lm.tsv", table)
+        write_tsv(directory / "byte_lm.tsv", pd.DataFrame([result]))
     return [
-        f"{result['bits_per_byte']:.4f} bits per byte; by frequency {result['by_frequency']:.4f}, "
-        f"after a byte {result['by_frequency_after_a_byte']:.4f}"
+        f"{result['bits_per_byte']:.4f} bits per byte; by frequency after a byte "
+        f"{result['by_frequency_after_a_byte']:.4f}"
     ]
 
 
+def train_bytes(
+    section: ByteLmConfig, output: Path, checkpoints: Path, world: World
+) -> dict[str, Any]:
+    """Read the data, and train the model; returns its results."""
+
+    def read(files: Sequence[str], limit: int) -> ByteStream:
+        paths = [Path(name) for name in files]
+        return read_stream(section.format, paths, section.sequence_bytes, limit)
+
+    learned = read(section.train, section.train_bytes)
+    test = read(section.test, section.test_bytes)
+    return train(BytesTask(section, learned, test), output, checkpoints, world)
+
+
+# Data
+
+
 class ByteStream(NamedTuple):
-    """A sequence of symbols, divided into inputs of `length`: complete images; or parts of documents from any
-    position, where END follows each document."""
+    """A sequence of symbols, divided into inputs of `length`: whole images, or parts of documents."""
 
     symbols: Symbols
     length: int
-    of_images: bool
+    images: bool
 
     @property
     def kinds(self) -> int:
         """V: 256 bytes, plus END for documents."""
-        return 256 if self.of_images else 257
+        return 256 if self.images else 257
 
     @property
-    def inputs(self) -> int:
-        """Number of consecutive inputs, including a partial last one."""
-        return -(-len(self.symbols) // self.length)
+    def starts(self) -> range:
+        """Starts of the inputs for training: those of images, or any position of documents."""
+        last = max(1, len(self.symbols) - self.length + 1)
+        return range(0, last, self.length if self.images else 1)
 
-    @property
-    def starts(self) -> int:
-        """Number of possible inputs for training."""
-        if self.of_images:
-            return self.inputs
-        return max(1, len(self.symbols) - self.length + 1)
-
-    def input(self, number: int) -> Symbols:
-        return self.symbols[number * self.length : (number + 1) * self.length]
-
-    def at(self, start: int) -> Symbols:
-        """Return a possible input for training."""
-        first = start * self.length if self.of_images else start
-        return self.symbols[first : first + self.length]
+    def inputs(self) -> list[Symbols]:
+        """Return consecutive inputs, including a partial last one."""
+        starts = range(self.length, len(self.symbols), self.length)
+        return np.split(self.symbols, starts)
 
 
-def read_cifar10(path: Path, most: int) -> Bytes:
-    """Read the first `most` images of a file, (N, 3072); `DataError` for a file of another form."""
-    width = 1 + IMAGE_BYTES["cifar10"]
-    with reading(path, "not readable"):
-        records = np.fromfile(path, np.uint8)
-    labels = records[::width]
-    if not len(records) or len(records) % width or labels.max() > 9:
-        raise DataError(
-            f"{path}: expected records of {width:,} bytes with labels from 0 to 9; use the binary version of "
-            "CIFAR-10"
-        )
-    return _by_pixel(records.reshape(-1, width)[:most, 1:])
+def read_images(format: str, path: Path, limit: int) -> Bytes:
+    """Read the first `limit` images of a file in one of the image formats.
 
-
-def read_imagenet64(path: Path, most: int) -> Bytes:
-    """Read the first `most` images of a batch, (N, 12288); `DataError` for a file of another form."""
-    (images,) = read_arrays(path, "data")
-    if images.ndim != 2 or images.shape[1] != 3 * 64**2 or images.dtype != np.uint8:
-        raise DataError(
-            f"{path}: data of shape {images.shape} and type {images.dtype}: expected images of "
-            f"{3 * 64**2:,} bytes each"
-        )
-    return _by_pixel(images[:most])
-
-
-def _by_pixel(planes: Bytes) -> Bytes:
-    """Convert images of separate color planes to images of color triples per pixel, both (N, 3 S²)."""
+    Returns color triples per pixel, (N, 3 S²) for images of S × S pixels. `DataError` for a file of another
+    form.
+    """
+    size = 3 * IMAGE_SIDES[format] ** 2
+    if format == "cifar10":
+        with reading(path, "not readable"):
+            records = np.fromfile(path, np.uint8)
+        labels = records[:: size + 1]
+        if not len(records) or len(records) % (size + 1) or labels.max() > 9:
+            raise DataError(
+                f"{path}: expected records of {size + 1:,} bytes with labels from 0 to 9; use the binary "
+                "version of CIFAR-10"
+            )
+        planes = records.reshape(-1, size + 1)[:limit, 1:]
+    else:
+        (planes,) = read_arrays(path, "data")
+        if planes.shape[1:] != (size,) or planes.dtype != np.uint8:
+            raise DataError(
+                f"{path}: data of shape {planes.shape} and type {planes.dtype}: expected images of {size:,} "
+                "bytes each"
+            )
+        planes = planes[:limit]
     count = len(planes)
-    return planes.reshape(count, 3, -1).transpose(0, 2, 1).reshape(count, -1)
+    return planes.reshape(count, 3, -1).transpose(0, 2, 1).reshape(count, size)
 
 
-def read_wiki40b(path: Path) -> Iterator[bytes]:
-    """Yield the articles of a Parquet file, in order; `DataError` for a file of another form."""
-    from pyarrow import ArrowException
-    from pyarrow.parquet import ParquetFile
+def read_documents(format: str, path: Path) -> Iterator[bytes]:
+    """Yield the articles (`wiki40b`) or pages (`c4`) of a file, in order.
 
-    try:
-        with ParquetFile(path) as file:
-            for batch in file.iter_batches(columns=["text"]):
-                for text in batch.column(0).to_pylist():
-                    yield text.encode() if isinstance(text, str) else text
-    except (OSError, ArrowException, IndexError, AttributeError) as error:
-        raise DataError(f"{path}: not a Parquet file of articles: {error}") from None
-
-
-def read_c4(path: Path) -> Iterator[bytes]:
-    """Yield the pages of a file, in order; `DataError` names file and line."""
+    `DataError` for a file of another form names the file, and the line of a page.
+    """
+    if format == "wiki40b":
+        with reading(path, "not a Parquet file of articles", Exception):
+            articles = pd.read_parquet(path, columns=["text"])["text"]
+        for text in articles:
+            yield text.encode() if isinstance(text, str) else text
+        return
     line = 0
     try:
         with gzip.open(path, "rb") as stream:
@@ -174,86 +171,80 @@ def read_c4(path: Path) -> Iterator[bytes]:
                 yield json.loads(text)["text"].encode()
     except (OSError, EOFError) as error:
         raise DataError(f"{path}: line {line + 1}: not readable: {error}") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError):
         raise DataError(
             f"{path}: line {line}: expected a JSON object with a string 'text'"
         ) from None
 
 
 def read_stream(
-    format: str, paths: Sequence[Path], length: int, most: int
+    format: str, paths: Sequence[Path], length: int, limit: int
 ) -> ByteStream:
-    """Read files in order, up to `most` bytes; images are complete, the last document may be cut; `length` is
-    the input length in bytes for documents."""
-    parts: list[Symbols] = []
-    if format in IMAGE_BYTES:
-        read = read_cifar10 if format == "cifar10" else read_imagenet64
-        size = IMAGE_BYTES[format]
-        left = max(1, most // size)
+    """Read files in order, up to `limit` bytes.
+
+    Images are complete; the last document may be cut. `length` is the input length of documents, in symbols.
+    `DataError` if the files contain no text.
+    """
+    symbols: list[npt.NDArray[Any]] = []
+    if format in IMAGE_SIDES:
+        length = 3 * IMAGE_SIDES[format] ** 2
+        left = max(1, limit // length)
         for path in paths:
             if left > 0:
-                images = read(path, left)
-                parts.append(images.reshape(-1).astype(np.uint16))
+                images = read_images(format, path, left)
+                symbols.append(images.ravel())
                 left -= len(images)
-        return ByteStream(np.concatenate(parts), size, True)
-    for path in paths:
-        for document in read_wiki40b(path) if format == "wiki40b" else read_c4(path):
-            if document and most > 0:
-                symbols = np.frombuffer(document[:most], np.uint8).astype(np.uint16)
-                parts.append(np.append(symbols, np.uint16(END)))
-                most -= len(symbols)
-            if most <= 0:
+    else:
+        for path in paths:
+            if limit <= 0:
                 break
-    if not parts:
-        raise DataError(f"{paths[0]}: contains no text")
-    return ByteStream(np.concatenate(parts), length, False)
+            for text in read_documents(format, path):
+                document = np.frombuffer(text[:limit], np.uint8)
+                if len(document):
+                    symbols += [document, np.array([END])]
+                limit -= len(document)
+                if limit <= 0:
+                    break
+        if not symbols:
+            raise DataError(f"{paths[0]}: contains no text")
+    joined = np.concatenate(symbols, dtype=np.uint16, casting="unsafe")
+    return ByteStream(joined, length, format in IMAGE_SIDES)
 
 
-def simple_bits(train: ByteStream, test: ByteStream) -> tuple[float, float]:
-    """Return bits per byte of a stream by symbol frequencies, and by frequencies after the preceding byte (of
-    images: the same color of the pixel to the left), separately for each input."""
-    kinds, lag = train.kinds, 3 if train.of_images else 1
+def baseline_bits(train: ByteStream, test: ByteStream) -> float:
+    """Return bits per byte of `test` by the frequencies of symbols after the preceding one in `train`.
+
+    For images, that is the same color of the pixel to the left. Inputs are predicted separately: symbols
+    without a preceding one are predicted by the frequencies of all symbols.
+    """
+    kinds, lag = train.kinds, 3 if train.images else 1
     symbols = train.symbols[:COUNTED].astype(np.int64)
     overall = np.bincount(symbols, minlength=kinds) + 1.0
     overall /= overall.sum()
     pairs = symbols[:-lag] * kinds + symbols[lag:]
     counts = np.bincount(pairs, minlength=kinds**2).reshape(kinds, kinds)
     after = (counts + PRIOR * overall) / (counts.sum(1, keepdims=True) + PRIOR)
-    simple, conditional = 0.0, 0.0
-    for number in range(test.inputs):
-        x = test.input(number)
-        simple -= float(np.log2(overall[x]).sum())
-        conditional -= float(np.log2(overall[x[:lag]]).sum())
-        conditional -= float(np.log2(after[x[:-lag], x[lag:]]).sum())
-    count = int((test.symbols != END).sum())
-    return simple / count, conditional / count
+
+    probs = after[np.roll(test.symbols, lag), test.symbols]
+    begins = np.arange(len(probs)) % test.length < lag
+    probs[begins] = overall[test.symbols[begins]]
+    return float(-np.log2(probs).sum() / np.count_nonzero(test.symbols != END))
+
+
+# Model
 
 
 class CausalNetwork(nn.Module):
-    """A causal encoder with logits over all symbols at each position; the last id precedes the first symbol.
-    Hidden states do not depend on later tokens, bit for bit. `ConfigError` if the attention has no causal
-    form, or a key lets tokens depend on later tokens."""
+    """A causal encoder with logits over all V symbols at each position; id V precedes the first symbol.
 
-    def __init__(self, config: EncoderConfig, symbols: int) -> None:
+    Hidden states do not depend on later tokens, bit for bit.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        absent = {
-            "kmers": 0,
-            "num_global_tokens": 0,
-            "compatibility": "none",
-        }
-        for key, without in absent.items():
-            if getattr(config, key) != without:
-                raise ConfigError(
-                    f"encoder.{key} {getattr(config, key)}: lets tokens depend on later tokens"
-                )
-        config.check_no_bases()
-        causal = config.model_copy(update={"vocabulary": symbols + 1, "causal": True})
-        if not goes_by_pattern(causal) and not find_mechanism(causal.attention).causal:
-            raise ConfigError(
-                f"encoder.attention: {causal.attention} has no causal form: tokens depend on later tokens"
-            )
-        self.first, self.encoder = symbols, Encoder(causal)
-        self.output = nn.Linear(config.hidden, symbols)
+        self.first = config.vocabulary - 1
+        self.encoder = Encoder(config)
+        self.output = nn.Linear(config.hidden, self.first)
         initialize(self.output, config.hidden)
 
     def forward(self, symbols: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -273,75 +264,59 @@ def nats(network: nn.Module, symbols: Tensor, lengths: Tensor) -> Tensor:
     return losses * (positions < lengths.to(losses.device)[:, None])
 
 
-def bits_of_inputs(
-    network: nn.Module, stream: ByteStream, numbers: Sequence[int]
-) -> Floats:
-    """Return the bits of some inputs of a stream, (N,)."""
+def bits_of_inputs(network: nn.Module, inputs: Sequence[Symbols]) -> Floats:
+    """Return the bits of each input, (N,)."""
     device = next(network.parameters()).device
-    size = max(1, SYMBOLS_AT_ONCE // stream.length)
     bits = [np.zeros(0)]
-    for start in range(0, len(numbers), size):
-        inputs = [stream.input(number) for number in numbers[start : start + size]]
-        symbols, lengths = pad(inputs, 0)
+    start = 0
+    while start < len(inputs):
+        end = start + max(1, SYMBOLS_AT_ONCE // len(inputs[start]))
+        symbols, lengths = pad(inputs[start:end], 0)
         losses = nats(network, symbols.to(device), lengths)
         bits.append(losses.cpu().double().sum(1).numpy() / math.log(2))
+        start = end
     return np.concatenate(bits)
 
 
 @dataclass(eq=False)
 class BytesTask(Task[CausalNetwork, Floats]):
-    """Training of a byte language model. `bits_per_byte` (for images: bits per dim) is over consecutive test
-    inputs, each without preceding context, with a 95 % interval over inputs. The ends of documents add bits,
-    but are not counted as bytes."""
+    """Training of a byte language model.
+
+    `bits_per_byte` (for images: bits per dim) is over consecutive test inputs, each without preceding
+    context, with a 95 % interval over inputs. The ends of documents add bits, but are not counted as bytes.
+    """
 
     section: ByteLmConfig
+    train: ByteStream
+    test: ByteStream
 
     @property
     def config(self) -> TrainingConfig:
         return self.section.training
 
-    @cached_property
-    def streams(self) -> dict[str, ByteStream]:
-        """The training and test data."""
-        section, streams = self.section, {}
-        for split in ("train", "test"):
-            streams[split] = read_stream(
-                section.format,
-                [Path(name) for name in getattr(section, split)],
-                section.input_bytes,
-                getattr(section, f"{split}_bytes"),
-            )
-        return streams
-
-    @cached_property
+    @property
     def encoder(self) -> EncoderConfig:
-        learned = self.streams["train"]
         sizes = {
-            "max_length": max(16, learned.length),
-            "vocabulary": learned.kinds + 1,
-            "causal": True,
+            "max_length": max(16, self.train.length),
+            "vocabulary": self.train.kinds + 1,
         }
         return self.section.encoder.model_copy(update=sizes)
 
-    @cached_property
-    def digests(self) -> dict[str, str]:
-        digests = {}
-        for split, stream in self.streams.items():
-            data = stream.symbols.astype("<u2").tobytes()
-            digests[f"{split}_sha256"] = hashlib.sha256(data).hexdigest()
-        return digests
-
     def identity(self) -> dict[str, Any]:
-        return {"task": "density", "format": self.section.format, **self.digests}
+        digest = hashlib.sha256(self.train.symbols).hexdigest()
+        return {"task": "density", "format": self.section.format, "train": digest}
 
     def build(self) -> CausalNetwork:
-        return CausalNetwork(self.encoder, self.streams["train"].kinds)
+        return CausalNetwork(self.encoder)
 
     def batch(self, step: int, first: int, count: int) -> Batch:
-        train = self.streams["train"]
+        stream = self.train
         rng = np.random.default_rng((self.config.seed, 7, step))
-        starts = rng.integers(0, train.starts, self.config.batch_size)
-        inputs = [train.at(int(at)) for at in starts[first : first + count]]
+        draws = rng.integers(0, len(stream.starts), self.config.batch_size)
+        inputs = []
+        for draw in draws[first : first + count]:
+            start = stream.starts[draw]
+            inputs.append(stream.symbols[start : start + stream.length])
         symbols, lengths = pad(inputs, 0)
         return {"symbols": symbols, "lengths": lengths}
 
@@ -356,52 +331,37 @@ class BytesTask(Task[CausalNetwork, Floats]):
         return losses.sum() / totals["symbols"]
 
     def evaluate(self, network: nn.Module, world: World) -> dict[str, float]:
-        test = self.streams["test"]
-        count = min(EVALUATED_INPUTS, test.inputs)
-        bits = bits_of_inputs(network, test, range(count)).sum()
-        symbols = test.symbols[: count * test.length]
-        return {"bits_per_byte": float(bits) / max(1, int((symbols != END).sum()))}
+        inputs = self.test.inputs()[:EVALUATED_INPUTS]
+        bits = bits_of_inputs(network, inputs).sum()
+        count = np.count_nonzero(np.concatenate(inputs) != END)
+        return {"bits_per_byte": float(bits) / max(1, count)}
 
     def measure(self, trained: TrainingResult[CausalNetwork]) -> Floats:
-        """Return the bits of each test input."""
-        network, test = trained.network, self.streams["test"]
-        bits = trained.world.divide(
-            range(test.inputs), lambda rows: bits_of_inputs(network, test, rows)
-        )
-        return np.asarray(bits)
+        """Return the bits of each test input, (N,)."""
+        work = partial(bits_of_inputs, trained.network)
+        return np.asarray(trained.world.divide(self.test.inputs(), work))
 
     def write(
-        self,
-        directory: Path,
-        trained: TrainingResult[CausalNetwork],
-        measured: Floats,
+        self, directory: Path, trained: TrainingResult[CausalNetwork], bits: Floats
     ) -> dict[str, Any]:
-        train, test = self.streams["train"], self.streams["test"]
-        bits, low, high = mean_bits(measured, test)
-        known = len(measured) > 1
-        simple, conditional = simple_bits(train, test)
+        inputs = self.test.inputs()
+        counts = [np.count_nonzero(symbols != END) for symbols in inputs]
+        numbers = np.arange(len(inputs))
+        rates = bits_per_base({"model": bits}, counts, numbers, "model")
+        value, low, high = rates["model"].bits_per_base
+        several = len(inputs) > 1  # a single input has no interval
         result = {
             "format": self.section.format,
             "attention": self.section.encoder.attention,
-            "bits_per_byte": bits,
-            "bits_per_byte_low": low if known else None,
-            "bits_per_byte_high": high if known else None,
-            "by_frequency": simple,
-            "by_frequency_after_a_byte": conditional,
-            "test_inputs": test.inputs,
-            "test_bytes": int((test.symbols != END).sum()),
-            "input_symbols": train.length,
+            "bits_per_byte": value,
+            "bits_per_byte_low": low if several else None,
+            "bits_per_byte_high": high if several else None,
+            "by_frequency_after_a_byte": baseline_bits(self.train, self.test),
+            "test_inputs": len(inputs),
+            "test_bytes": int(sum(counts)),
+            "input_symbols": self.train.length,
             "parameters": trained.effort["parameters"],
             "steps": trained.progress.step,
-            **self.digests,
         }
         write_network(directory, self.encoder, trained, result)
         return result
-
-
-def mean_bits(bits: Floats, stream: ByteStream) -> Estimate:
-    """Return bits per byte from the bits of each input (N,), with 95 % interval (NaN for a single input)."""
-    inputs = map(stream.input, range(stream.inputs))
-    counts = np.array([(symbols != END).sum() for symbols in inputs])
-    rates = bits_per_base({"model": bits}, counts, np.arange(len(bits)), "model")
-    return rates["model"].bits_per_base

@@ -11,21 +11,19 @@ classes differ by less than a quarter of a pixel. Neither the drawing nor the di
 therefore predicts the class, which a baseline confirms.
 """
 
-import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import md5
-from itertools import product
+from itertools import combinations
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
-from sklearn.tree import DecisionTreeClassifier
+from scipy.spatial.distance import cdist
 from torch import Tensor
 
 from bigbird_dna.config.long_range import ListOpsConfig, PathfinderConfig
@@ -36,6 +34,7 @@ from bigbird_dna.model.batching import pad
 from bigbird_dna.papers.experiments.shared import read_arrays
 
 Bytes = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float64]
 
 # Axes: N sequences, B batch, L tokens.
 
@@ -52,21 +51,14 @@ class Sequences:
     targets: npt.NDArray[np.int64]  # (N,)
     giveaway: npt.NDArray[Any]  # (N,) feature of the baselines, which read no sequence
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def longest(self) -> int:
-        return max(map(len, self.rows))
-
-    def batch(self, numbers: Sequence[int]) -> dict[str, Tensor]:
+    def batch(self, indices: Sequence[int]) -> dict[str, Tensor]:
         """Return `ids` (B, L) with the first token prepended, right-padded, and `lengths`, `targets` (B,)."""
-        rows = [
-            np.append(FIRST, self.rows[number].astype(np.int64) + OFFSET)
-            for number in numbers
-        ]
+        rows = []
+        for index in indices:
+            symbols = self.rows[index].astype(np.int64)
+            rows.append(np.append(FIRST, symbols + OFFSET))
         ids, lengths = pad(rows, PAD)
-        targets = torch.from_numpy(self.targets[np.asarray(numbers, np.intp)])
+        targets = torch.from_numpy(self.targets[np.asarray(indices, np.intp)])
         return {"ids": ids, "lengths": lengths, "targets": targets}
 
 
@@ -81,7 +73,6 @@ OPERATORS: dict[str, Callable[[list[int]], int]] = {
 }
 END = "]"
 TOKENS = (*OPERATORS, END, *map(str, range(10)))
-HEADER = ["Source", "Target"]
 OPERATOR_SHARE = 0.25  # fraction of operators among arguments, as published
 TRIES = 20_000  # per expression: the configured sizes may be hard to meet
 
@@ -93,7 +84,7 @@ class _TooLong(Exception):
 def generate(config: ListOpsConfig, seed: int) -> Iterator[tuple[str, str, int]]:
     """Yield distinct expressions of all splits as (split, tokens separated by spaces, value), determined by
     seed, split and number; `DataError` if there are too few."""
-    seen: set[bytes] = set()  # digests, as expressions may be long
+    seen: set[int] = set()  # hashes, as expressions may be long
     # The test split comes first, so that it does not depend on the number of training examples.
     for split in reversed(SPLITS):
         for number in range(getattr(config.examples, split)):
@@ -105,15 +96,14 @@ def generate(config: ListOpsConfig, seed: int) -> Iterator[tuple[str, str, int]]
                 except _TooLong:
                     continue
                 text = " ".join(tokens)
-                key = md5(text.encode(), usedforsecurity=False).digest()
-                if len(tokens) >= config.shortest and key not in seen:
+                if len(tokens) >= config.shortest and hash(text) not in seen:
                     break
             else:
                 raise DataError(
                     f"listops: no new expression found in {TRIES:,} tries after {len(seen):,} expressions; "
                     "allow longer expressions, or request fewer"
                 )
-            seen.add(key)
+            seen.add(hash(text))
             yield split, text, value
 
 
@@ -141,31 +131,32 @@ def _grow(
 
 def write_listops(directory: Path, config: ListOpsConfig, seed: int) -> None:
     """Write `train.tsv.gz`, `valid.tsv.gz` and `test.tsv.gz`, with Source and Target, into a directory."""
-    count = sum(getattr(config.examples, split) for split in SPLITS)
+    count = config.examples.train + config.examples.valid + config.examples.test
     examples = progress(generate(config, seed), "listops", count, "expressions")
-    table = pd.DataFrame(examples, columns=["split", *HEADER])
+    table = pd.DataFrame(examples, columns=["split", "Source", "Target"])
     for split, rows in table.groupby("split"):
         path = directory / f"{split}.tsv.gz"
-        rows[HEADER].to_csv(path, sep="\t", index=False, lineterminator="\n")
+        columns = rows[["Source", "Target"]]
+        columns.to_csv(path, sep="\t", index=False, lineterminator="\n")
 
 
 def read_listops(path: Path) -> Sequences:
     """Read a table of `write_listops`, or a published one, whose parentheses are dropped; `DataError` names the
     file."""
     numbers = {token: number for number, token in enumerate(TOKENS)}
+    rows = []
     with reading(path, "not a table of ListOps", ValueError, LookupError, EOFError):
         table = pd.read_csv(path, sep="\t", dtype={"Target": np.int64})
-        rows = [
-            np.array([numbers[token] for token in source.split()], np.uint8)
-            for source in table["Source"].str.replace(r"[()]", " ", regex=True)
-        ]
-        targets = table["Target"].to_numpy()
-    if not rows or not ((targets >= 0) & (targets < 10)).all():
+        for source in table["Source"].str.replace(r"[()]", " ", regex=True):
+            symbols = [numbers[token] for token in source.split()]
+            rows.append(np.array(symbols, np.uint8))
+    targets = table["Target"].to_numpy()
+    if not rows or targets.min() < 0 or targets.max() > 9:
         raise DataError(f"{path}: expected expressions with values from 0 to 9")
     return Sequences(rows, targets, np.array([row[0] for row in rows]))
 
 
-# Pathfinder: N images, S pixels per side.
+# Pathfinder: N images or paths, S pixels per side, D dashes, P points.
 
 DASH, GAP = 2.2, 1.6  # pixels
 SCALES = (0.85, 1.2)  # of both, to vary the distance of connected circles
@@ -173,134 +164,93 @@ APART = 2.6  # least distance in pixels between paths, and between non-adjacent 
 TURN = 0.55  # radians, largest change of direction between dashes
 RADIUS, MARGIN = 1.7, 2.2  # pixels: of circles, and between paths and the border
 ALIKE = 0.25  # pixels: largest difference between the circle distances of both classes
-MOST_TRIES = 20_000  # for two paths
-SECOND_TRIES = 200  # for a second path to a first one
-SCALE_TRIES = 2_000  # per scale: the largest ones may leave hardly any room
-
-Point = tuple[float, float]
-Dashes = list[tuple[Point, Point]]
-"""The dashes of a path, from one end to the other."""
+DASH_POINTS = 5
+CANDIDATES, ROUNDS = 64, 500
 
 
-class Drawing(NamedTuple):
-    """Dashes of all paths, the two circles, and whether a path connects them."""
+def draw_paths(
+    rng: np.random.Generator, count: int, dashes: int, scale: float, size: int
+) -> Floats:
+    """Return those of `count` random paths that stay apart from the border and from themselves.
 
-    dashes: Dashes
-    circles: tuple[Point, Point]
-    joined: bool
+    A path is a sequence of points along its dashes, from end to end: (N, P, 2), in pixels.
+    """
+    turns = rng.uniform(-TURN, TURN, (count, dashes))
+    turns[:, 0] = rng.uniform(-np.pi, np.pi, count)
+    headings = turns.cumsum(axis=1)
+    steps = scale * np.stack([np.cos(headings), np.sin(headings)], axis=2)  # (N, D, 2)
+    starts = rng.uniform(0, size, (count, 1, 2))
+    starts = starts + (DASH + GAP) * (steps.cumsum(axis=1) - steps)
+    along = np.linspace(0, DASH, DASH_POINTS)[:, None]
+    paths = starts[:, :, None] + along * steps[:, :, None]  # (N, D, points, 2)
+    paths = paths.reshape(count, -1, 2)
+    inside = (paths >= MARGIN) & (paths <= size - 1 - MARGIN)
+    paths = paths[inside.all(axis=(1, 2))]
+
+    dash = np.arange(dashes).repeat(DASH_POINTS)
+    adjacent = abs(dash[:, None] - dash) <= 1
+    apart = [(adjacent | (cdist(path, path) >= APART)).all() for path in paths]
+    return paths[np.array(apart, bool)]
 
 
-def draw(source: random.Random, config: PathfinderConfig) -> Drawing:
-    """Return a drawing; `DataError` if two paths of this length hardly fit into the image."""
-    size, dashes = config.size, config.dashes
-    joined, scale = source.random() < 0.5, source.uniform(*SCALES)
-    first: Dashes | None = None
-    for number in range(MOST_TRIES):
-        if number and number % SCALE_TRIES == 0:
-            scale = source.uniform(*SCALES)
-        if first is None or number % SECOND_TRIES == 0:
-            first = _path(source, size, dashes, scale, [])
-        if first is None:
-            continue
-        second = _path(source, size, dashes, scale, [first])
-        circles = second and _circles(first, second, joined)
-        if not second or not circles:
-            continue
-        paths = [first, second]
-        for _ in range(source.randint(0, config.distractors)):
-            for _ in range(20):  # otherwise there is no room left
-                path = _path(source, size, max(2, dashes // 3), scale, paths)
-                if path is not None:
-                    paths.append(path)
-                    break
-        return Drawing([dash for path in paths for dash in path], circles, joined)
+def draw_image(
+    rng: np.random.Generator, config: PathfinderConfig
+) -> tuple[Bytes, bool, float]:
+    """Return an image (S, S), whether a path connects its circles, and their distance in pixels.
+
+    Lines are white on black, with soft edges. `DataError` if two paths of this length hardly fit into the
+    image.
+    """
+    connected = rng.random() < 0.5
+    for _ in range(ROUNDS):
+        scale = rng.uniform(*SCALES)
+        long_paths = draw_paths(rng, CANDIDATES, config.dashes, scale, config.size)
+        for first, second in combinations(long_paths, 2):
+            ends, others = first[[0, -1]], second[[0, -1]]
+            length = np.linalg.norm(ends[1] - ends[0])
+            between = cdist(ends, others)
+            i, j = np.unravel_index(abs(between - length).argmin(), between.shape)
+            if (
+                abs(between[i, j] - length) >= ALIKE
+                or min(between[i, j], length) < 3 * RADIUS
+                or cdist(first, second).min() < APART
+            ):
+                continue
+            circles = ends if connected else np.stack([ends[i], others[j]])
+            points = np.concatenate([first, second])
+            left = rng.integers(config.distractors + 1)
+            dashes = max(2, config.dashes // 3)
+            for path in draw_paths(rng, CANDIDATES, dashes, scale, config.size):
+                if left > 0 and cdist(path, points).min() >= APART:
+                    points = np.concatenate([points, path])
+                    left -= 1
+            pixels = np.indices((config.size, config.size)).reshape(2, -1).T
+            lines = 1.1 - cdist(pixels, points).min(axis=1)
+            marks = RADIUS + 0.5 - cdist(pixels, circles).min(axis=1)
+            shade = np.clip(np.maximum(lines, marks), 0, 1)
+            image = np.rint(255 * shade).astype(np.uint8)
+            distance = float(np.linalg.norm(circles[1] - circles[0]))
+            return image.reshape(config.size, config.size), connected, distance
     raise DataError(
-        f"pathfinder: two paths of {dashes} dashes do not fit into {size} pixels; use fewer dashes"
+        f"pathfinder: two paths of {config.dashes} dashes do not fit into {config.size} pixels; use fewer dashes"
     )
-
-
-def _circles(first: Dashes, second: Dashes, joined: bool) -> tuple[Point, Point] | None:
-    """Return the marked ends; None if their distance would predict the class."""
-    ends, others = ((path[0][0], path[-1][1]) for path in (first, second))
-    apart = math.dist(*ends)
-    nearest = min(product(ends, others), key=lambda pair: abs(math.dist(*pair) - apart))
-    distance = math.dist(*nearest)
-    if abs(distance - apart) >= ALIKE or min(apart, distance) < 3 * RADIUS:
-        return None
-    return ends if joined else nearest
-
-
-def _path(
-    source: random.Random, size: int, dashes: int, scale: float, others: list[Dashes]
-) -> Dashes | None:
-    """Return a path with the required distances from border, itself and others; None if it gets stuck."""
-    low, high = MARGIN, size - 1 - MARGIN
-    x, y = source.uniform(low, high), source.uniform(low, high)
-    angle = source.uniform(-math.pi, math.pi)
-    path: Dashes = []
-    taken = [point for other in others for dash in other for point in _points(dash)]
-    while len(path) < dashes:
-        before = [point for dash in path[:-1] for point in _points(dash)]
-        for _ in range(6):
-            heading = angle + source.uniform(-TURN, TURN)
-            across, down = math.cos(heading), math.sin(heading)
-            end = (x + scale * DASH * across, y + scale * DASH * down)
-            inside = all(low <= value <= high for value in end)
-            if inside and _is_apart(((x, y), end), taken + before):
-                break
-        else:
-            return None
-        path.append(((x, y), end))
-        angle = heading
-        x, y = end[0] + scale * GAP * across, end[1] + scale * GAP * down
-    return path
-
-
-def _points(dash: tuple[Point, Point]) -> tuple[Point, Point, Point]:
-    (a, b), (c, d) = dash
-    return (a, b), ((a + c) / 2, (b + d) / 2), (c, d)
-
-
-def _is_apart(dash: tuple[Point, Point], others: list[Point]) -> bool:
-    return all(
-        (x - a) ** 2 + (y - b) ** 2 >= APART**2
-        for x, y in _points(dash)
-        for a, b in others
-    )
-
-
-def rendered(drawing: Drawing, size: int) -> Bytes:
-    """Return the image, (S, S): white on black, with soft edges."""
-    y, x = np.mgrid[:size, :size].astype(np.float64)
-    shade = np.zeros((size, size))
-    for (a, b), (c, d) in drawing.dashes:
-        length = (c - a) ** 2 + (d - b) ** 2
-        along = np.clip(((x - a) * (c - a) + (y - b) * (d - b)) / length, 0, 1)
-        distance = np.hypot(x - a - along * (c - a), y - b - along * (d - b))
-        shade = np.maximum(shade, np.clip(1.1 - distance, 0, 1))
-    for a, b in drawing.circles:
-        shade = np.maximum(shade, np.clip(RADIUS + 0.5 - np.hypot(x - a, y - b), 0, 1))
-    return np.rint(255 * shade).astype(np.uint8)
-
-
-def drawings(config: PathfinderConfig, split: str, seed: int) -> Iterator[Drawing]:
-    """Yield the drawings of a split, each determined by seed, split and number."""
-    for number in range(getattr(config.examples, split)):
-        yield draw(random.Random(f"{seed} {split} {number}"), config)
 
 
 def write_pathfinder(directory: Path, config: PathfinderConfig, seed: int) -> None:
     """Write `train.npz`, `valid.npz` and `test.npz`: `images` (N, S, S) uint8, `labels` (N,) uint8 (1: a path
-    connects the circles), and `distances` (N,) float32 of the circles in pixels."""
+    connects the circles), and `distances` (N,) float32 of the circles in pixels.
+
+    An image is determined by seed, split and number.
+    """
     for split in SPLITS:
         count = getattr(config.examples, split)
         images = np.empty((count, config.size, config.size), np.uint8)
         labels, distances = np.empty(count, np.uint8), np.empty(count, np.float32)
-        images_to_draw = progress(drawings(config, split, seed), split, count, "images")
-        for number, drawing in enumerate(images_to_draw):
-            images[number] = rendered(drawing, config.size)
-            labels[number] = drawing.joined
-            distances[number] = math.dist(*drawing.circles)
+        for number in progress(range(count), split, count, "images"):
+            rng = np.random.default_rng((seed, SPLITS.index(split), number))
+            image, connected, distance = draw_image(rng, config)
+            images[number], labels[number] = image, connected
+            distances[number] = distance
         np.savez_compressed(
             directory / f"{split}.npz",
             images=images,
@@ -313,19 +263,9 @@ def read_pathfinder(path: Path) -> Sequences:
     """Read a file of `write_pathfinder`, or of the same format, as pixels in row-major order; `DataError`
     names the file."""
     images, labels, distances = read_arrays(path, "images", "labels", "distances")
-    count = len(labels)
-    if not count or images.shape[:1] != (count,) or distances.shape != (count,):
-        raise DataError(f"{path}: labels, distances and images must have equal numbers")
     if images.ndim != 3 or images.dtype != np.uint8 or labels.max() > 1:
         raise DataError(f"{path}: expected images of uint8, with labels 0 and 1")
-    rows = list(images.reshape(count, -1))
+    if not len(images) == len(labels) == len(distances):
+        raise DataError(f"{path}: labels, distances and images must have equal numbers")
+    rows = list(images.reshape(len(images), -1))
     return Sequences(rows, labels.astype(np.int64), distances)
-
-
-def baseline(train: Sequences, test: Sequences) -> float:
-    """Return the accuracy on test sequences of what the feature `giveaway` tells without them: the most frequent
-    class of each value, or one threshold of values with many digits."""
-    depth = 1 if train.giveaway.dtype.kind == "f" else None
-    tree = DecisionTreeClassifier(max_depth=depth, random_state=0)
-    tree.fit(train.giveaway[:, None], train.targets)
-    return float(tree.score(test.giveaway[:, None], test.targets))

@@ -53,13 +53,6 @@ CHANGES: dict[str, Any] = {
         "models": [{"name": "bert-64", "attention": "full", "tokens": 64}],
         "learning_rates": [1e-3, 1e-2],
     },
-    "pretraining_study": {
-        "tasks": ["promoters", "chromatin"],
-        "train_fractions": [0.5],
-        "seeds": [1, 2],
-        "steps": 4,
-        "evaluate_every": 2,
-    },
     "ablation": {
         "mechanisms": ["full", "bigbird"],
         "seeds": [1, 2],

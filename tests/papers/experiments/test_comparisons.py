@@ -21,7 +21,6 @@ from bigbird_dna.metrics.resampling import (
 )
 from bigbird_dna.papers.experiments.ablation import mechanism_table, sampled_bits
 from bigbird_dna.papers.experiments.predictors import choose_rates
-from bigbird_dna.papers.experiments.pretraining_study import study_table
 from bigbird_dna.papers.experiments.shared import compare_seeds
 from bigbird_dna.papers.experiments.table5 import bits_table
 from bigbird_dna.papers.experiments.table6 import promoter_table
@@ -347,27 +346,3 @@ def test_the_learning_rate_of_a_table_has_the_lowest_loss_on_validation_data(
     assert (table[["seeds", "seconds", "best_step"]] == [2, 7.5, 10]).all(axis=None)
     assert chosen["predictor"].tolist() == ["bigbird"] * 2 + ["cnnprom"] * 2 + ["gc"]
     assert chosen["learning_rate"].tolist()[:4] == [1e-3] * 2 + [1e-2] * 2
-
-
-# The study of pretraining
-
-
-def test_gains_of_pretraining(make_model: MakeModel) -> None:
-    rows = []
-    for share, gain in ((1.0, 0.01), (0.05, 0.8)):
-        for start, lift in (("pretrained", 1.2 + gain), ("random", 1.2)):
-            for seed in (1, 2, 3):
-                model = write_windows(make_model(f"{start}-{share}", seed), seed, lift)
-                examples = round(1000 * share)
-                row = ("promoters", start, share, seed, examples, 300, model)
-                rows.append(row)
-    columns = ["task", "start", "share", "seed", "examples", "steps", "model"]
-    config = parse_config({"pretraining_study": {"negative_set": "genomic"}})
-    table = study_table(config, pd.DataFrame(rows, columns=columns))
-    assert table["share"].tolist() == [0.05, 0.05, 1, 1]
-    assert table["start"].tolist() == ["pretrained", "random"] * 2
-    assert table["examples"].tolist() == [50, 50, 1000, 1000]
-    gains = table["delta_auroc"].tolist()
-    assert gains[1] == pytest.approx(table["auroc"][0] - table["auroc"][1])
-    assert np.isnan(gains[0]) and table["delta_auroc_low"][1] > 0
-    assert table["delta_auroc_low"][3] < 0 < table["delta_auroc_high"][3]

@@ -123,34 +123,6 @@ def test_table_7(whole_run: Path) -> None:
     assert own.to_dict() == pytest.approx({"half": gc[0], "tata": gc[1]}, abs=1e-5)
 
 
-def test_pretraining_study(whole_run: Path) -> None:
-    report = run_experiment("pretraining_study", whole_run)
-    table = read(report / "study.tsv")
-    assert table[["task", "share", "start"]].values.tolist() == [
-        [task, 0.5, start]
-        for task in ("promoters", "chromatin")
-        for start in ("pretrained", "random")
-    ]
-    labels = load_config(whole_run).paths.held_out_bins / "labels.npz"
-
-    def mean(task: str, start: str) -> float:
-        found = [
-            model("pretraining_study", whole_run, f"{task}-{start}-0.5-seed{seed}")
-            for seed in (1, 2)
-        ]
-        if task == "promoters":
-            values = [windows_auroc(one / "predictions.parquet")[0] for one in found]
-        else:
-            values = [np.median(track_aurocs(one, labels)) for one in found]
-        return float(np.mean(values))
-
-    for row, task in ((1, "promoters"), (3, "chromatin")):
-        random, pretrained = mean(task, "random"), mean(task, "pretrained")
-        found = finite(table.loc[row, ["auroc", "delta_auroc"]])
-        np.testing.assert_allclose(found, [random, pretrained - random], atol=1e-5)
-    assert (table["steps"] == 4).all() and finite(table["minutes"]).min() > 0
-
-
 def test_ablation(whole_run: Path) -> None:
     report = run_experiment("ablation", whole_run)
     table = read(report / "ablation.tsv")
@@ -184,21 +156,20 @@ def test_theory(whole_run: Path) -> None:
 
 
 def test_finished_trainings_are_not_run_again(whole_run: Path) -> None:
-    name, words = "pretraining_study", ("--set", "pretraining_study.tasks=[promoters]")
+    name, words = "ablation", ("--set", "ablation.seeds=[1]")
     report = run_experiment(name, whole_run, *words)
-    table = (report / "study.tsv").read_bytes()
+    table = (report / "ablation.tsv").read_bytes()
     home = load_config(whole_run).paths.experiment(name)
     times = {path: path.stat().st_mtime_ns for path in home.glob("*/finished.json")}
     shutil.rmtree(report)
     run_experiment(name, whole_run, *words)
-    assert (report / "study.tsv").read_bytes() == table
+    assert (report / "ablation.tsv").read_bytes() == table
     # Other settings: only their trainings run again.
-    more = (*words, "--set", "pretraining_study.train_fractions=[0.5, 0.75]")
-    new = "promoters-random-0.75-seed1"
     shutil.rmtree(report)
-    run_experiment(name, whole_run, *more, "--only", new)
-    assert (home / new / "finished.json").exists() and not report.exists()
-    assert not (home / "promoters-random-0.75-seed2").exists()
+    more = ("--set", "ablation.seeds=[1, 3]", "--only", "full-seed3")
+    run_experiment(name, whole_run, *more)
+    assert (home / "full-seed3/finished.json").exists() and not report.exists()
+    assert not (home / "bigbird-seed3").exists()
     assert times == {path: path.stat().st_mtime_ns for path in times}
 
 
