@@ -10,11 +10,22 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from bigbird_dna.baselines.networks import CnnProm
 
-# Axes: B windows, L bases, P positions, C channels, H means, T labels.
+# Axes: B windows, L bases, P positions, C channels, U units, H means, T labels.
+
+
+class Recurrent(nn.Module):
+    """A bidirectional LSTM over positions: (B, C, P) to (B, P, 2 U)."""
+
+    def __init__(self, channels: int, units: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(channels, units, batch_first=True, bidirectional=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden, _ = self.lstm(x.transpose(1, 2))
+        return hidden  # type: ignore[no-any-return]
 
 
 class DeePromoter(nn.Module):
@@ -31,28 +42,28 @@ class DeePromoter(nn.Module):
         self, length: int, labels: int, *, filters: int = 32, units: int = 32
     ) -> None:
         super().__init__()
-        self.motifs = nn.ModuleList(
-            nn.Conv1d(4, filters, width, padding=width // 2) for width in (27, 14, 7)
+        self.positions = length // 6  # even widths can add one
+        self.motifs = nn.ModuleList()
+        for width in (27, 14, 7):
+            motifs = nn.Conv1d(4, filters, width, padding=width // 2)
+            pool = nn.MaxPool1d(6)
+            self.motifs.append(nn.Sequential(motifs, nn.ReLU(), pool, nn.Dropout(0.5)))
+        self.dense = nn.Sequential(
+            Recurrent(3 * filters, units),
+            nn.Flatten(),
+            nn.Dropout(0.5),
+            nn.Linear(2 * units * self.positions, 128),
+            nn.ReLU(),
+            nn.Dropout(0.5),
         )
-        self.recurrent = nn.LSTM(
-            3 * filters, units, batch_first=True, bidirectional=True
-        )
-        self.dense = nn.Linear(2 * units * (length // 6), 128)
-        self.dropout = nn.Dropout(0.5)
         self.output = nn.Linear(128, labels)
 
     def forward(self, windows: Tensor) -> Tensor:
-        length = windows.shape[2]  # even widths add one position
-        pooled = []
-        for motifs in self.motifs:
-            active = F.relu(motifs(windows)[..., :length])
-            pooled.append(self.dropout(F.max_pool1d(active, 6)))
-        x, _ = self.recurrent(torch.cat(pooled, 1).transpose(1, 2))
-        x = F.relu(self.dense(self.dropout(x.flatten(1))))
-        return self.output(self.dropout(x))  # type: ignore[no-any-return]
+        pooled = [motifs(windows)[..., : self.positions] for motifs in self.motifs]
+        return self.output(self.dense(torch.cat(pooled, 1)))  # type: ignore[no-any-return]
 
 
-class DeepSea(nn.Module):
+class DeepSea(nn.Sequential):
     """DeepSEA's network (Zhou & Troyanskaya, Nature Methods 12:931, 2015).
 
     Three convolutions of width 8 with 320, 480 and 960 filters, the maximum over 4 positions after the first
@@ -69,10 +80,9 @@ class DeepSea(nn.Module):
         filters: Sequence[int] = (320, 480, 960),
         dense: int = 925,
     ) -> None:
-        super().__init__()
         first, second, third = filters
         positions = ((length - 7) // 4 - 7) // 4 - 7
-        self.convolutions = nn.Sequential(
+        super().__init__(
             nn.Conv1d(4, first, 8),
             nn.ReLU(),
             nn.MaxPool1d(4),
@@ -84,15 +94,14 @@ class DeepSea(nn.Module):
             nn.Conv1d(second, third, 8),
             nn.ReLU(),
             nn.Dropout(0.5),
+            nn.Flatten(),
+            nn.Linear(third * positions, dense),
+            nn.ReLU(),
         )
-        self.dense = nn.Sequential(nn.Linear(third * positions, dense), nn.ReLU())
         self.output = nn.Linear(dense, labels)
 
-    def forward(self, windows: Tensor) -> Tensor:
-        return self.output(self.dense(self.convolutions(windows).flatten(1)))  # type: ignore[no-any-return]
 
-
-class DanQ(nn.Module):
+class DanQ(nn.Sequential):
     """DanQ (Quang & Xie, Nucleic Acids Research 44:e107, 2016): motifs, and an LSTM over their positions.
 
     320 filters of 26 bp, the maximum over 13 positions, dropout of 0.2, a bidirectional LSTM of 320 units,
@@ -110,35 +119,35 @@ class DanQ(nn.Module):
         units: int = 320,
         dense: int = 925,
     ) -> None:
-        super().__init__()
-        self.motifs = nn.Conv1d(4, filters, 26)
-        self.after_motifs, self.after_reading = nn.Dropout(0.2), nn.Dropout(0.5)
-        self.recurrent = nn.LSTM(filters, units, batch_first=True, bidirectional=True)
-        self.dense = nn.Linear(2 * units * ((length - 25) // 13), dense)
+        super().__init__(
+            nn.Conv1d(4, filters, 26),
+            nn.ReLU(),
+            nn.MaxPool1d(13),
+            nn.Dropout(0.2),
+            Recurrent(filters, units),
+            nn.Dropout(0.5),
+            nn.Flatten(),
+            nn.Linear(2 * units * ((length - 25) // 13), dense),
+            nn.ReLU(),
+        )
         self.output = nn.Linear(dense, labels)
 
-    def forward(self, windows: Tensor) -> Tensor:
-        x = F.max_pool1d(F.relu(self.motifs(windows)), 13)
-        x, _ = self.recurrent(self.after_motifs(x).transpose(1, 2))
-        x = F.relu(self.dense(self.after_reading(x).flatten(1)))
-        return self.output(x)  # type: ignore[no-any-return]
 
-
-class _DilatedBlock(nn.Module):
-    """(B, C, P) to (B, C, P)."""
+class DilatedBlock(nn.Sequential):
+    """Change of a sequence of vectors by their surroundings: (B, C, P) to (B, C, P)."""
 
     def __init__(self, channels: int, dilation: int) -> None:
-        super().__init__()
-        self.norm = nn.GroupNorm(1, channels)
-        self.around = nn.Conv1d(
-            channels, channels, 5, dilation=dilation, padding="same"
+        super().__init__(
+            nn.GroupNorm(1, channels),
+            nn.GELU(),
+            nn.Conv1d(channels, channels, 5, dilation=dilation, padding="same"),
+            nn.GELU(),
+            nn.Conv1d(channels, channels, 1),
+            nn.Dropout(0.1),
         )
-        self.mixed = nn.Conv1d(channels, channels, 1)
-        self.dropout = nn.Dropout(0.1)
 
     def forward(self, x: Tensor) -> Tensor:
-        change = self.mixed(F.gelu(self.around(F.gelu(self.norm(x)))))
-        return x + self.dropout(change)  # type: ignore[no-any-return]
+        return x + super().forward(x)  # type: ignore[no-any-return]
 
 
 class ResidualCnn(nn.Module):
@@ -155,21 +164,21 @@ class ResidualCnn(nn.Module):
         self, length: int, labels: int, *, channels: int = 128, means: int = 8
     ) -> None:
         super().__init__()
-        self.motifs = nn.Conv1d(4, channels, 15, padding="same")
-        blocks = [
-            _DilatedBlock(channels, dilation) for dilation in (1, 2, 4, 8, 16, 32)
-        ]
-        self.blocks = nn.Sequential(*blocks)
-        self.norm = nn.GroupNorm(1, channels)
+        self.blocks = nn.Sequential(
+            nn.Conv1d(4, channels, 15, padding="same"),
+            nn.MaxPool1d(4, ceil_mode=True),
+            nn.GELU(),
+            *[DilatedBlock(channels, dilation) for dilation in (1, 2, 4, 8, 16, 32)],
+            nn.GroupNorm(1, channels),
+        )
         self.weights = nn.Conv1d(channels, means, 1)
-        self.where = nn.Parameter(torch.zeros(means, -(-length // 4)))  # (H, P)
+        self.positions = nn.Parameter(torch.zeros(means, -(-length // 4)))  # (H, P)
         self.dropout = nn.Dropout(0.1)
         self.output = nn.Linear(channels * means, labels)
 
     def forward(self, windows: Tensor) -> Tensor:
-        pooled = F.max_pool1d(self.motifs(windows), 4, ceil_mode=True)
-        x = self.norm(self.blocks(F.gelu(pooled)))  # (B, C, P)
-        weights = (self.weights(x) + self.where).softmax(2)  # (B, H, P)
+        x = self.blocks(windows)  # (B, C, P)
+        weights = (self.weights(x) + self.positions).softmax(2)  # (B, H, P)
         means = weights @ x.transpose(1, 2)  # (B, H, C)
         return self.output(self.dropout(means.flatten(1)))  # type: ignore[no-any-return]
 

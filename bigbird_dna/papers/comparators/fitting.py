@@ -6,6 +6,7 @@ sample of 60,000 bins. A comparator of the user, MODULE:CLASS, has `fit(learned,
 `LabeledWindows`, and `predict(sequences)`, which returns probabilities (n, T).
 """
 
+from dataclasses import replace
 from pathlib import Path
 from shutil import copyfile
 from typing import Any
@@ -20,7 +21,7 @@ from bigbird_dna.baselines.networks import (
     NetworkSettings,
 )
 from bigbird_dna.baselines.promoters import KmerLogistic, promoter_regression
-from bigbird_dna.baselines.windows import TextWindows, blocks
+from bigbird_dna.baselines.windows import TextWindows
 from bigbird_dna.config.run import Config
 from bigbird_dna.console import log, progress
 from bigbird_dna.data.chromatin import BinWindows, sample
@@ -45,7 +46,6 @@ from bigbird_dna.finetuning.evaluation import (
 from bigbird_dna.finetuning.promoters import VALIDATION_WINDOWS
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.papers.comparators.architectures import NETWORKS
 from bigbird_dna.papers.comparators.gkm_svm import GkmSvm
 from bigbird_dna.training.distributed import World
@@ -69,7 +69,7 @@ def fit_promoters(
 ) -> dict[str, Any]:
     """Fit a comparator to the windows of a negative set, and write `predictions.parquet` of the held-out ones;
     returns its metrics. A killed training of a network resumes. `DataError` unless there are training windows
-    of both classes."""
+    of both classes, `UsageError` for an unknown comparator."""
     if not world.is_first:
         return {}
     section, training = config.promoters, config.promoters.training
@@ -93,24 +93,22 @@ def fit_promoters(
                 "reference": checksum(reference),
                 "negative_set": negative_set,
                 "seed": config.seed,
-                "examples": training.train_fraction,
-                "examples_seed": training.seed,
             },
             device=world.device.type,
         )
         members = variant_epochs(labels == 1, variants(data.rows)[rows])
         draws = WindowDraws(members, training)
         model.fit(DrawnTexts(texts, labels, draws, [0.5]), held_out)
-    elif name in ("gc", "k-mers", "position", "orf", "composition"):
+    elif name == "gc":
+        model = KmerLogistic(1, seed, both_strands=True).fit(texts, labels)
+    elif name in ("k-mers", "position", "orf", "composition"):
         model = promoter_regression(name, section.evaluation.baseline_kmer, seed)
-        if name == "gc":
-            model = KmerLogistic(1, seed, both_strands=True)
         model.fit(texts, labels)
     else:
         model = GkmSvm(seed=seed) if name == "gkm-svm" else user_comparator(name)
         model.fit(TextWindows(texts, labels), held_out)
     predictions = held_out_predictions(
-        data, sequences, lambda some: np.reshape(model.predict(some), len(some))
+        data, sequences, lambda texts: np.reshape(model.predict(texts), len(texts))
     )
     with atomic_directory(output) as directory:
         write_predictions(directory / "predictions.parquet", predictions)
@@ -133,22 +131,21 @@ def fit_tracks(
     world: World,
 ) -> dict[str, Any]:
     """Fit a comparator to windows of `length` bp around the bins of a data set, and write `predictions.npy` of
-    the test bins. A killed training of a network resumes."""
+    the test bins. A killed training of a network resumes. `UsageError` for an unknown comparator."""
     if not world.is_first:
         return {}
     evaluation, bins = config.chromatin.evaluation, read_dataset(data)
     for split in ("train", "valid"):
         if not len(bins.rows(split)):
             raise DataError(f"{data}: contains no bins of the split {split!r}")
-    size, test = bins.bin_size, held_out_rows(bins, evaluation)
     genome = Reference(reference)
-    held_out = BinWindows(bins, genome, length, bins.rows("valid"))
     rows = sample(bins.rows("train"), BASELINE_BINS, (evaluation.seed, 8))
     learned = BinWindows(bins, genome, length, rows)
+    held_out = BinWindows(bins, genome, length, bins.rows("valid"))
     model: Any
     if name in NETWORKS:
         # As many bins per step as windows of the models have.
-        section = config_for(config.chromatin, size)
+        section = config_for(config.chromatin, bins.bin_size)
         training = section.training
         learned = DrawnBins(bins, genome, length, BinDraws(bins, section))
         loss = LabelLoss(positive_weight=training.positive_weight)
@@ -160,8 +157,6 @@ def fit_tracks(
             windows={
                 "labels": checksum(data / "labels.npz"),
                 "bins": checksum(data / "bins.parquet"),
-                "examples": training.train_fraction,
-                "examples_seed": training.seed,
                 "shift": config.chromatin.data.shift_bp,
             },
             device=world.device.type,
@@ -169,20 +164,21 @@ def fit_tracks(
     elif name in ("gc", "k-mers", "dyads"):
         dyads = evaluation.baseline_dyads if name == "dyads" else 0
         k = 1 if name == "gc" else evaluation.baseline_kmer
-        model = TrackWords(k, dyads, sorted({size, length}))
+        model = TrackWords(k, dyads, sorted({bins.bin_size, length}))
     elif name == "gkm-svm":
         model = GkmSvm(both_strands=True, seed=seed)
     else:
         model = user_comparator(name)
     log(f"{name}: {learned.shape[0]:,} training bins, windows of {length:,} bp")
     model.fit(learned, held_out)
-    windows = BinWindows(bins, genome, length, test)
-    values = np.empty(windows.shape, np.float32)
-    steps = -(-len(test) // AT_ONCE)
-    for some in progress(blocks(len(test), AT_ONCE), "predicting", steps, "parts"):
-        values[some] = model.predict(windows.sequences(some))
+    windows = BinWindows(bins, genome, length, held_out_rows(bins, evaluation))
+    predictions = np.empty(windows.shape, np.float32)
+    starts = range(0, len(predictions), AT_ONCE)
+    for start in progress(starts, "predicting", len(starts), "parts"):
+        rows = np.arange(start, min(start + AT_ONCE, len(predictions)))
+        predictions[rows] = model.predict(windows.sequences(rows))
     with atomic_directory(output) as directory:
-        write_array(directory / "predictions.npy", values)
+        write_array(directory / "predictions.npy", predictions)
         if name in NETWORKS:
             copyfile(model.trained.log, directory / "training.jsonl")
     if name in NETWORKS:
@@ -203,18 +199,22 @@ class DrawnBins(BinWindows):
     ) -> None:
         super().__init__(data, reference, length, draws.training)
         self.draws = draws
-        self.shares = data.labels.positives(draws.training) / len(draws.training)
+        self.shares = data.labels.positives(self.rows) / len(self.rows)
 
     def draw(
         self, step: int, first: int, count: int
     ) -> tuple[list[str], npt.NDArray[np.uint8]]:
         """Return the windows `first … first + count` of a step, with their labels (n, T)."""
-        rows, shifts, reverse = self.draws.at(step, first, count)
-        chosen = np.array(rows, np.intp)
-        windows = self.data.windows(self.length, self.rows[chosen])
+        indices, shifts, reverse = self.draws.at(step, first, count)
+        rows = np.array(indices, np.intp)
+        bins = self.data.windows(self.length, self.rows[rows])
         texts = []
-        for bin, shift, minus in zip(windows, shifts.tolist(), reverse, strict=True):
-            start, end = bin.start + shift, bin.end + shift
-            window = Interval(bin.contig, start, end, "-" if minus else "+")
+        for bin, shift, minus in zip(bins, shifts.tolist(), reverse, strict=True):
+            window = replace(
+                bin,
+                start=bin.start + shift,
+                end=bin.end + shift,
+                strand="-" if minus else "+",
+            )
             texts.append(self.reference.fetch(window))
-        return texts, self.labels(chosen)
+        return texts, self.labels(rows)

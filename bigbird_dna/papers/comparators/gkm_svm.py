@@ -21,96 +21,28 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.sparse import csr_matrix, vstack
+from scipy.sparse import csr_matrix
 from scipy.special import comb, expit
 
-from bigbird_dna.baselines.kmers import base_codes, other_strand
-from bigbird_dna.baselines.windows import LabeledWindows, Rows, all_labels, blocks
+from bigbird_dna.baselines.windows import LabeledWindows, all_labels
 from bigbird_dna.console import progress
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.sequence import UNKNOWN
+from bigbird_dna.genome.sequence import (
+    base_codes,
+    known_before,
+    turned_word,
+    words_ending,
+)
 from bigbird_dna.metrics.auroc import auroc
 
 Floats = NDArray[np.float64]
 
-# Axes: N windows, L bases, F features: characters that vary at most at k positions.
+# Axes: N windows, L bases, W = 4^L words, F features: characters that vary at most at k positions.
 
 STRENGTHS = (0.1, 1.0, 10.0)
 """Weights of the loss per window, relative to half the squared weights."""
 MOST = 5000  # most training windows of a class per label
-AT_ONCE = 1024  # windows counted at a time
 _HADAMARD = np.array([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]) / 2
-
-
-class GappedKmers:
-    """Gapped k-mers: words of `length` bases with `known` informative positions."""
-
-    def __init__(self, length: int, known: int) -> None:
-        self.length, self.known = length, known
-        # Number of positions at which each character varies.
-        varying = np.zeros(1, np.int64)
-        for _ in range(length):
-            varying = (varying + np.array([[0], [1], [1], [1]])).ravel()
-        self._characters = np.flatnonzero(varying <= known)
-        j = varying[self._characters]
-        eigenvalues = 4.0 ** (length - known) * comb(length - j, known - j)
-        self._roots = np.sqrt(eigenvalues)  # (F,)
-
-    @property
-    def features(self) -> int:
-        return len(self._characters)
-
-    def words(self, weights: Floats) -> Floats:
-        """Convert weights of features (F,) to weights of words (4^length,): H Λ^½ w."""
-        spread = np.zeros(4**self.length)
-        spread[self._characters] = self._roots * weights
-        return self._transformed(spread)
-
-    def of_words(self, sums: Floats) -> Floats:
-        """Convert counts of words (4^length,) to features (F,): Λ^½ H c."""
-        return np.asarray(self._roots * self._transformed(sums)[self._characters])
-
-    def _transformed(self, values: Floats) -> Floats:
-        """Apply H, a 4 × 4 Hadamard matrix / 2, at each position of words; H is its own inverse."""
-        # Two positions per product, which moves them behind all others: the last one restores the order.
-        for first in range(0, self.length, 2):
-            last = first + 1 == self.length
-            factor = _HADAMARD if last else np.kron(_HADAMARD, _HADAMARD)
-            values = (values.reshape(len(factor), -1).T @ factor).ravel()
-        return values
-
-    def count(self, sequences: Sequence[str], *, both_strands: bool) -> Any:
-        """Count the words without N in windows, (N, 4^length), as a SciPy CSR matrix of float64."""
-        codes = base_codes(sequences)
-        digits = 4 ** np.arange(self.length)[::-1]
-        rows, words = [], []
-        for strand in [codes, other_strand(codes)] if both_strands else [codes]:
-            if strand.shape[1] < self.length:
-                continue
-            windows = np.lib.stride_tricks.sliding_window_view(
-                strand, self.length, axis=1
-            )
-            row, place = np.nonzero((windows != UNKNOWN).all(axis=2))
-            rows.append(row)
-            words.append(windows[row, place] @ digits)
-        row = np.concatenate([np.zeros(0, np.int64), *rows])
-        word = np.concatenate([np.zeros(0, np.int64), *words])
-        shape = len(codes), 4**self.length
-        return csr_matrix((np.ones(len(row)), (row, word)), shape=shape)
-
-    def norms(self, counts: Any) -> Floats:
-        """Return the norm (N,) of each window's vector of gapped k-mers; 1 if it has none."""
-        # Common gapped k-mers of words by the number of positions at which they differ.
-        common = comb(self.length - np.arange(self.length + 1), self.known)
-        low_bits = int("01" * self.length, 2)
-        norms = np.ones(counts.shape[0])
-        for row in np.flatnonzero(np.diff(counts.indptr)):
-            window = slice(counts.indptr[row], counts.indptr[row + 1])
-            words, times = counts.indices[window], counts.data[window]
-            differing = words[:, None] ^ words
-            positions = np.bitwise_count((differing | differing >> 1) & low_bits)
-            norms[row] = np.sqrt(times @ common[positions] @ times)
-        return norms
 
 
 class GkmSvm:
@@ -128,21 +60,75 @@ class GkmSvm:
         both_strands: bool = False,
         seed: int = 1,
     ) -> None:
-        self.kmers = GappedKmers(length, known)
+        self.length, self.known = length, known
         self.both_strands, self.seed = both_strands, seed
+        # Number of positions at which each character varies.
+        varying = np.zeros(1, np.int64)
+        for _ in range(length):
+            varying = (varying + np.array([[0], [1], [1], [1]])).ravel()
+        self._characters = np.flatnonzero(varying <= known)  # (F,)
+        j = varying[self._characters]
+        eigenvalues = 4.0 ** (length - known) * comb(length - j, known - j)
+        self._roots = np.sqrt(eigenvalues)
+
+    def normalized_counts(self, sequences: Sequence[str]) -> Any:
+        """Return the counts of words without N in windows, (N, W), as a SciPy CSR matrix of float64.
+
+        They are divided by the norm of the window's gapped k-mers.
+        """
+        common = comb(np.arange(self.length + 1), self.known)  # by matching positions
+        counts, columns, ends = [], [], [0]
+        for text in sequences:
+            codes = base_codes(text)
+            words = words_ending(codes, self.length)
+            words = words[known_before(codes) >= self.length]
+            if self.both_strands:
+                words = np.append(words, turned_word(words, self.length))
+            words, times = np.unique(words, return_counts=True)
+            bases = words[:, None] >> 2 * np.arange(self.length) & 3
+            one_hot = np.eye(4)[bases].reshape(len(words), 4 * self.length)
+            matches = (one_hot @ one_hot.T).astype(np.intp)
+            norm = np.sqrt(times @ common[matches] @ times)
+            counts.append(times / norm)
+            columns.append(words)
+            ends.append(ends[-1] + len(words))
+        return csr_matrix(
+            (np.concatenate(counts), np.concatenate(columns), ends),
+            shape=(len(sequences), 4**self.length),
+        )
+
+    def words(self, weights: Floats) -> Floats:
+        """Convert weights of features (F,) to weights of words (W,): H Λ^½ w."""
+        spread = np.zeros(4**self.length)
+        spread[self._characters] = self._roots * weights
+        return self._transform(spread)
+
+    def features(self, counts: Floats) -> Floats:
+        """Convert counts of words (W,) to features (F,): Λ^½ H c."""
+        return np.asarray(self._roots * self._transform(counts)[self._characters])
+
+    def _transform(self, values: Floats) -> Floats:
+        """Apply H, a 4 × 4 Hadamard matrix / 2, at each position of words; H is its own inverse."""
+        # Two positions per product, which moves them behind all others: the last one restores the order.
+        for first in range(0, self.length, 2):
+            last = first + 1 == self.length
+            factor = _HADAMARD if last else np.kron(_HADAMARD, _HADAMARD)
+            values = (values.reshape(len(factor), -1).T @ factor).ravel()
+        return values
 
     def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
         """Fit each label; strengths are chosen on the held-out windows. `DataError` for too short windows, or
         training windows of one class."""
         truth, held_labels = all_labels(learned), all_labels(held_out)
-        if learned.length < self.kmers.length:
+        if learned.length < self.length:
             raise DataError(
-                f"gkm-svm: windows of {learned.length} bp are shorter than words of {self.kmers.length} bp"
+                f"gkm-svm: windows of {learned.length} bp are shorter than words of {self.length} bp"
             )
-        tests = self._counted(held_out, np.arange(held_out.shape[0]))
+        rows = np.arange(held_out.shape[0])
+        tests = self.normalized_counts(held_out.sequences(rows))
         labels = truth.shape[1]
-        # Weights of words, and offset; the score is the weighted sum of a window's words / its norm + offset.
-        self.words = np.zeros((labels, 4**self.kmers.length), np.float32)
+        # Weights of words, and offset; the score is the weighted sum of a window's words + offset.
+        self.weights = np.zeros((labels, 4**self.length), np.float32)
         self.offsets = np.zeros(labels)
         for label in progress(range(labels), "gkm-SVM", labels, "labels"):
             y, y_test = truth[:, label], held_labels[:, label]
@@ -152,38 +138,33 @@ class GkmSvm:
             positive = rng.permutation(np.flatnonzero(y == 1))[:MOST]
             negative = rng.permutation(np.flatnonzero(y == 0))[: len(positive)]
             rows = np.sort(np.append(positive, negative))
-            data = self._counted(learned, rows)
-            solution, best = np.zeros(self.kmers.features + 1), -np.inf
+            counts = self.normalized_counts(learned.sequences(rows))
+            solution, best = np.zeros(len(self._roots) + 1), -np.inf
             for strength in STRENGTHS if 0 < y_test.sum() < len(y_test) else (1.0,):
-                solution = self._fit_svm(data, y[rows] == 1, strength, solution)
-                words = self.kmers.words(solution[:-1]).astype(np.float32)
-                scores = tests[0] @ words / tests[1] + solution[-1]
+                solution = self._fit_svm(counts, y[rows] == 1, strength, solution)
+                weights = self.words(solution[:-1]).astype(np.float32)
+                scores = tests @ weights + solution[-1]
                 area = np.nan_to_num(auroc(y_test, scores).value)
                 if area > best:
-                    best, self.words[label] = area, words
+                    best, self.weights[label] = area, weights
                     self.offsets[label] = solution[-1]
-        if not self.words.any():
+        if not self.weights.any():
             raise DataError("gkm-svm: all training windows are of one class")
         return self
 
     def _fit_svm(
-        self,
-        data: tuple[Any, Floats],
-        positive: NDArray[np.bool_],
-        strength: float,
-        start: Floats,
+        self, counts: Any, positive: NDArray[np.bool_], strength: float, start: Floats
     ) -> Floats:
         """Minimize ½ |w|² + strength · Σ max(0, 1 − y f(x))²; returns the weights of features and the offset."""
-        counts, norms = data
         signs = np.where(positive, 1.0, -1.0)
         transposed = counts.T.tocsr()
 
         def loss(values: Floats) -> tuple[float, Floats]:
             weights, offset = values[:-1], values[-1]
-            scores = counts @ self.kmers.words(weights) / norms + offset
+            scores = counts @ self.words(weights) + offset
             margin = np.maximum(0, 1 - signs * scores)
             slope = -2 * strength * signs * margin  # of the loss in the score
-            gradient = weights + self.kmers.of_words(transposed @ (slope / norms))
+            gradient = weights + self.features(transposed @ slope)
             value = 0.5 * float(weights @ weights) + strength * float(margin @ margin)
             return value, np.append(gradient, slope.sum())
 
@@ -193,22 +174,9 @@ class GkmSvm:
 
     def scores(self, sequences: Sequence[str]) -> Floats:
         """Return the distances from the margins' center, (n, T)."""
-        counts = self.kmers.count(sequences, both_strands=self.both_strands)
-        sums = np.stack([counts @ words for words in self.words], axis=1)
-        return np.asarray(sums / self.kmers.norms(counts)[:, None] + self.offsets)
+        counts = self.normalized_counts(sequences)
+        return np.asarray(counts @ self.weights.T + self.offsets)
 
     def predict(self, sequences: Sequence[str]) -> Floats:
         """Return the logistic function of the scores, (n, T): their order, but no calibrated probability."""
         return np.asarray(expit(self.scores(sequences)))
-
-    def _counted(self, windows: LabeledWindows, rows: Rows) -> tuple[Any, Floats]:
-        counts = vstack(
-            [
-                self.kmers.count(
-                    windows.sequences(rows[some]), both_strands=self.both_strands
-                )
-                for some in blocks(len(rows), AT_ONCE)
-            ],
-            format="csr",
-        )
-        return counts, self.kmers.norms(counts)

@@ -10,7 +10,7 @@ from sklearn.svm import LinearSVC
 from bigbird_dna.baselines.windows import TextWindows
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.papers.comparators.gkm_svm import GappedKmers, GkmSvm
+from bigbird_dna.papers.comparators.gkm_svm import GkmSvm
 from tests.golden.messages import fails
 from tests.papers.comparators.test_known_differences import planted_motif
 from tests.toys import random_dna
@@ -45,56 +45,48 @@ SEQUENCES = [random_dna(40, seed) for seed in range(6)] + [
 ]
 
 
-SIZES = [
-    (GappedKmers(*sizes), SEQUENCES)
-    for sizes in ((1, 1), (3, 2), (4, 4), (5, 2), (6, 4))
-]
+SIZES = [(sizes, SEQUENCES) for sizes in ((1, 1), (3, 2), (4, 4), (5, 2), (6, 4))]
 # Those that are used, on a pair of windows.
-SIZES.append((GkmSvm().kmers, [SEQUENCES[0], SEQUENCES[0][:15] + SEQUENCES[1][15:]]))
+SIZES.append(((11, 7), [SEQUENCES[0], SEQUENCES[0][:15] + SEQUENCES[1][15:]]))
 
 
 @pytest.mark.parametrize(
-    ("kmers", "sequences"), SIZES, ids=["1-1", "3-2", "4-4", "5-2", "6-4", "11-7"]
+    ("sizes", "sequences"), SIZES, ids=["1-1", "3-2", "4-4", "5-2", "6-4", "11-7"]
 )
 def test_the_kernel_is_that_of_all_gapped_kmers(
-    kmers: GappedKmers, sequences: list[str]
+    sizes: tuple[int, int], sequences: list[str]
 ) -> None:
-    counts = kmers.count(sequences, both_strands=True)
-    features = np.stack([kmers.of_words(row) for row in counts.toarray()])
-    assert features.shape == (len(sequences), kmers.features)
-    explicit = table(sequences, kmers.length, kmers.known)
+    model = GkmSvm(*sizes, both_strands=True)
+    counts = model.normalized_counts(sequences)
+    features = np.stack([model.features(row) for row in counts.toarray()])
+    explicit = table(sequences, *sizes)
+    norms = np.sqrt((explicit**2).sum(axis=1, keepdims=True))
+    explicit /= np.where(norms > 0, norms, 1)
     np.testing.assert_allclose(
-        features @ features.T, explicit @ explicit.T, rtol=1e-9, atol=1e-8
-    )
-    norms = np.sqrt((explicit**2).sum(axis=1))
-    np.testing.assert_allclose(
-        kmers.norms(counts), np.where(norms > 0, norms, 1), rtol=1e-12
+        features @ features.T, explicit @ explicit.T, rtol=1e-9, atol=1e-12
     )
 
 
 def test_strands() -> None:
-    kmers = GappedKmers(6, 4)
-    turned = [reverse_complement(one) for one in SEQUENCES]
-    both = [kmers.count(some, both_strands=True) for some in (SEQUENCES, turned)]
-    assert (both[0] != both[1]).nnz == 0
-    one = [kmers.count(some, both_strands=False) for some in (SEQUENCES, turned)]
-    assert (one[0] != one[1]).nnz > 0
-    assert (one[0] + one[1] != both[0]).nnz == 0
+    reverse = [reverse_complement(text) for text in SEQUENCES]
+    for both_strands in (True, False):
+        model = GkmSvm(6, 4, both_strands=both_strands)
+        counts = [model.normalized_counts(texts) for texts in (SEQUENCES, reverse)]
+        assert (abs(counts[0] - counts[1]).max() < 1e-12) == both_strands
 
 
 def test_the_machine_is_that_of_scikit_learn_on_the_list() -> None:
     sequences = [random_dna(60, seed) for seed in range(40)]
     labels = np.array([sequence.count("GA") > 3 for sequence in sequences], np.uint8)
     assert 10 < labels.sum() < 30
-    kmers = GappedKmers(5, 3)
-    counts = kmers.count(sequences, both_strands=True)
-    norms = kmers.norms(counts)
+    model = GkmSvm(5, 3, both_strands=True)
+    counts = model.normalized_counts(sequences)
     explicit = table(sequences, 5, 3)
     explicit /= np.linalg.norm(explicit, axis=1, keepdims=True)
-    model, solution = GkmSvm(5, 3), np.zeros(kmers.features + 1)
+    solution = np.append(model.features(np.zeros(4**5)), 0.0)
     for strength in (0.1, 10.0):
-        solution = model._fit_svm((counts, norms), labels == 1, strength, solution)
-        scores = counts @ kmers.words(solution[:-1]) / norms + solution[-1]
+        solution = model._fit_svm(counts, labels == 1, strength, solution)
+        scores = counts @ model.words(solution[:-1]) + solution[-1]
         # Its offset is penalized: by next to nothing if it stands for a thousand times as much.
         peer = LinearSVC(
             C=strength, dual=False, tol=1e-9, max_iter=100_000, intercept_scaling=1000
