@@ -3,11 +3,10 @@
 They run only if their workflow targets are requested.
 """
 
-import re
 from collections.abc import Iterator
 from typing import Annotated, Literal, get_args
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from bigbird_dna.config.promoters import NegativeSet
 from bigbird_dna.config.section import Section, field
@@ -25,22 +24,11 @@ OWN_MODEL = "own"
 """Name of the run's own language model in file names of the tables."""
 
 
-def _model_name(text: str) -> str:
-    if not re.fullmatch("[a-z0-9][a-z0-9.-]{0,29}", text):
-        raise ValueError(
-            "a model name must have at most 30 characters, only lower-case letters, digits, '.' and '-', "
-            "and start with a letter or digit"
-        )
-    if text == OWN_MODEL:
-        raise ValueError(f"{text!r} is reserved for the run's own model")
-    return text
-
-
 class TableModel(Section):
     """A further language model, configured like the run's own except for these keys."""
 
-    name: Annotated[str, AfterValidator(_model_name)] = Field(
-        description="name in files and in Table 5"
+    name: str = Field(
+        pattern="^[a-z0-9][a-z0-9.-]{0,29}$", description="name in files and in Table 5"
     )
     attention: Literal["bigbird", "full"] = field(
         "bigbird", "value of encoder.attention"
@@ -83,7 +71,9 @@ class TablesConfig(Section):
         "language models in addition to the run's own, such as BERT at 512 tokens",
     )
     initializations: tuple[TableStart, ...] = field(
-        ("pretrained", "random"), "initial weights of fine-tuned language models"
+        ("pretrained", "random"),
+        "initial weights of fine-tuned language models",
+        min_length=1,
     )
     seeds: tuple[Seed, ...] = field(
         (1, 2, 3),
@@ -113,9 +103,9 @@ class TablesConfig(Section):
             "negative_sets",
             "learning_rates",
         )
-        names = [model.name for model in self.models]
+        names = [OWN_MODEL, *(model.name for model in self.models)]
         if len(set(names)) < len(names):
-            yield "models: names must be different"
+            yield f"models: names must be different, and not {OWN_MODEL!r}"
         rows = [
             (model.attention, model.window) for model in self.models if model.window
         ]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,13 @@ import torch
 from bigbird_dna.config.run import Config
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.metrics.resampling import SampledMetrics, sampled_rates
+from bigbird_dna.metrics.resampling import sampled_rates
 from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.papers.experiments.shared import (
     Trainings,
     changed,
     compare_seeds,
     read_arrays,
-    training_inputs,
     training_seconds,
 )
 from bigbird_dna.pretraining.held_out import HeldOut
@@ -49,12 +48,8 @@ COLUMNS = [
 ]
 # Names in Table 1 of Zaheer et al. (2020), which has no row of all three kinds of blocks, and its accuracy
 # on masked tokens of text, %, at 512 tokens.
-TABLE1 = {
-    "full": ("BERT", 64.2),
-    "random": ("R", 60.1),
-    "window": ("W", 58.3),
-    "random_window": ("R + W", 62.7),
-}
+TABLE1_ROWS = {"full": "BERT", "random": "R", "window": "W", "random_window": "R + W"}
+TABLE1_ACCURACY = {"full": 64.2, "random": 60.1, "window": 58.3, "random_window": 62.7}
 MASKED_INPUTS = 1000  # most test inputs whose masked tokens are scored
 
 
@@ -62,24 +57,16 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
     """Pretrain a model per mechanism and seed, all configurations checked first, and compare them."""
     if not config.has_genome:
         raise ConfigError("ablation: needs a genome.reference to pretrain on")
-    for split in ("valid", "test"):
-        # Regions held out for chromatin are also held out of pretraining.
-        regions = getattr(config.chromatin.data, f"{split}_regions")
-        if not getattr(config.genome, split) and not regions:
-            raise ConfigError(
-                f"genome.{split}: the ablation needs at least one contig or region"
-            )
     ablation, pretraining = config.ablation, config.pretraining
     batch_size = max(1, ablation.batch_tokens // ablation.tokens)
     warmup = min(pretraining.optimizer.warmup_steps, max(1, ablation.steps // 3))
     configs = {}
-    for mechanism in ablation.mechanisms:
+    for mechanism, seed in product(ablation.mechanisms, ablation.seeds):
         same = mechanism == config.encoder.attention
+        options = config.encoder.attention_options if same else {}
         keys = {
             "encoder.attention": mechanism,
-            "encoder.attention_options": config.encoder.attention_options
-            if same
-            else {},
+            "encoder.attention_options": options,
             "encoder.head_init": ablation.head_init or config.encoder.head_init,
             "encoder.max_length": max(config.encoder.max_length, ablation.tokens),
             "pretraining.steps": ablation.steps,
@@ -89,21 +76,16 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
                 pretraining.grad_accumulation, batch_size
             ),
             "pretraining.optimizer.warmup_steps": warmup,
+            "pretraining.seed": seed,
         }
-        for seed in ablation.seeds:
-            name = f"{mechanism}-seed{seed}"
-            configs[mechanism, seed] = changed(
-                config,
-                "pretraining",
-                {**keys, "pretraining.seed": seed},
-                f"ablation: {name}",
-            )
-    inputs = training_inputs(config, "pretraining")
-    models = []
-    for (mechanism, seed), own in configs.items():
         name = f"{mechanism}-seed{seed}"
-        work = partial(pretrain_and_score, config, own)
-        trainings.run(name, own, "pretraining", work, inputs)
+        configs[mechanism, seed] = changed(config, keys, f"ablation: {name}")
+    inputs = [config.paths.token_store("train"), config.paths.tokenizer]
+    models = []
+    for (mechanism, seed), run in configs.items():
+        name = f"{mechanism}-seed{seed}"
+        work = partial(pretrain_and_score, run)
+        trainings.run(name, run, "pretraining", work, inputs)
         model = trainings.model(name)
         models.append({"mechanism": mechanism, "seed": seed, "model": model})
     if not trainings.complete():
@@ -127,26 +109,25 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
 
 
 def pretrain_and_score(
-    run: Config, config: Config, model: Path, checkpoints: Path, world: World
+    config: Config, model: Path, checkpoints: Path, world: World
 ) -> dict[str, Any]:
     """Pretrain a model; its directory has `predictions.npz`: `bits`, `bases` and `blocks` (T,) of T masked
     test tokens, which are the same for models with equal tokenizer and inputs."""
-    pretraining = config.pretraining
+    pretraining, tokens = config.pretraining, config.paths.tokens
 
     def score(path: Path) -> None:
         loaded = load_pretrained(path)
         held_out = HeldOut.draw(
-            TokenStore(run.paths.tokens / "test", loaded.tokenizer),
+            TokenStore(tokens / "test", loaded.tokenizer),
             loaded.tokenizer,
             pretraining.sequence_tokens,
             MASKED_INPUTS,
             pairs=pretraining.next_sentence,
         )
         loaded.network.to(world.device).eval()
+        alone = World(0, 1, world.device)
         with torch.inference_mode():
-            bits, _ = held_out.predict(
-                loaded.network, loaded.tokenizer, World(0, 1, world.device)
-            )
+            bits, _ = held_out.predict(loaded.network, loaded.tokenizer, alone)
         np.savez_compressed(
             path / "predictions.npz",
             bits=bits,
@@ -154,16 +135,27 @@ def pretrain_and_score(
             blocks=held_out.blocks,
         )
 
-    task = PretrainingTask(config, run.paths.tokens, run.paths.tokenizer)
+    task = PretrainingTask(config, tokens, config.paths.tokenizer)
     return train(task, model, checkpoints, world, score)
 
 
 def mechanism_table(config: Config, models: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per mechanism, with means over seeds."""
+    """Return a row per mechanism, with means over seeds; `DataError` if models had other masked tokens."""
+    bits = []
+    for model in models["model"]:
+        path = model / "predictions.npz"
+        values, bases, blocks = read_arrays(path, "bits", "bases", "blocks")
+        if not bits:
+            tokens = bases, blocks
+        if not all(map(np.array_equal, tokens, (bases, blocks))):
+            raise DataError(
+                f"{path}: masked tokens differ from those of {models['model'].iloc[0]}"
+            )
+        bits.append(values)
     ablation = config.ablation
     table = compare_seeds(
         "bits_per_base",
-        sampled_bits([*models["model"]]),
+        sampled_rates(bits, *tokens),
         models,
         ["mechanism"],
         {"mechanism": ablation.reference},
@@ -172,21 +164,6 @@ def mechanism_table(config: Config, models: pd.DataFrame) -> pd.DataFrame:
     table["steps"] = ablation.steps
     seconds = models["model"].map(training_seconds).groupby(models["mechanism"])
     table["seconds"] = table["mechanism"].map(seconds.mean())
-    published = [TABLE1.get(name, ("", np.nan)) for name in table["mechanism"]]
-    table["paper_table1_row"] = [row for row, _ in published]
-    table["published_masked_accuracy"] = [value for _, value in published]
+    table["paper_table1_row"] = table["mechanism"].map(TABLE1_ROWS).fillna("")
+    table["published_masked_accuracy"] = table["mechanism"].map(TABLE1_ACCURACY)
     return table
-
-
-def sampled_bits(models: Sequence[Path]) -> SampledMetrics:
-    """Return bits per base of models; `DataError` if they had other masked tokens."""
-    bits = []
-    first: list[Any] = []
-    for model in models:
-        path = model / "predictions.npz"
-        values, *tokens = read_arrays(path, "bits", "bases", "blocks")
-        first = first or tokens
-        if not all(map(np.array_equal, tokens, first)):
-            raise DataError(f"{path}: masked tokens differ from those of {models[0]}")
-        bits.append(values)
-    return sampled_rates(bits, *first)

@@ -1,8 +1,7 @@
 """Data of Long-Range Arena: sequences of small integers with one class each.
 
 ListOps (Nangia and Bowman 2018): nested operations on digits, written as a list; `[MAX 4 3 [MIN 2 3 ] 1 0
-[MED 1 5 8 9 2 ] ]` has the value 5. Closing brackets are tokens; published preparations drop them, and with
-them the ends of lists. No expression is duplicated, within a split or between splits.
+[MED 1 5 8 9 2 ] ]` has the value 5. No expression is duplicated, within a split or between splits.
 
 Pathfinder (Linsley et al. 2018; Pathfinder-32): whether a dashed path connects two circles. Images are drawn
 by a new procedure: an image has two long paths of equal numbers of dashes, and some short ones. The circles
@@ -12,7 +11,7 @@ therefore predicts the class, which a baseline confirms.
 """
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -28,7 +27,6 @@ from torch import Tensor
 
 from bigbird_dna.config.long_range import ListOpsConfig, PathfinderConfig
 from bigbird_dna.console import progress
-from bigbird_dna.disk.atomic import reading
 from bigbird_dna.errors import DataError
 from bigbird_dna.model.batching import pad
 from bigbird_dna.papers.experiments.shared import read_arrays
@@ -62,6 +60,32 @@ class Sequences:
         return {"ids": ids, "lengths": lengths, "targets": targets}
 
 
+Example = tuple[str, Bytes, int, float]
+"""Split, symbols, class, and the feature of the baseline."""
+
+
+def write_sequences(directory: Path, examples: Iterable[Example]) -> None:
+    """Write `train.npz`, `valid.npz` and `test.npz` with the arrays `symbols` of all N sequences one after the
+    other, `lengths` (N,), `targets` (N,) and `giveaway` (N,)."""
+    columns = ["split", "symbols", "target", "giveaway"]
+    table = pd.DataFrame(examples, columns=columns)
+    for split, rows in table.groupby("split"):
+        np.savez_compressed(
+            directory / f"{split}.npz",
+            symbols=np.concatenate([*rows["symbols"]]),
+            lengths=rows["symbols"].map(len),
+            targets=rows["target"],
+            giveaway=rows["giveaway"],
+        )
+
+
+def read_sequences(path: Path) -> Sequences:
+    """Read a file of `write_sequences`; `DataError` names a damaged file."""
+    names = ("symbols", "lengths", "targets", "giveaway")
+    symbols, lengths, targets, giveaway = read_arrays(path, *names)
+    return Sequences(np.split(symbols, lengths.cumsum()[:-1]), targets, giveaway)
+
+
 # ListOps
 
 OPERATORS: dict[str, Callable[[list[int]], int]] = {
@@ -81,13 +105,14 @@ class _TooLong(Exception):
     pass
 
 
-def generate(config: ListOpsConfig, seed: int) -> Iterator[tuple[str, str, int]]:
-    """Yield distinct expressions of all splits as (split, tokens separated by spaces, value), determined by
-    seed, split and number; `DataError` if there are too few."""
+def generate_listops(config: ListOpsConfig, seed: int) -> Iterator[Example]:
+    """Yield distinct expressions of all splits, determined by seed, split and number, with their first operator;
+    `DataError` if there are too few."""
     seen: set[int] = set()  # hashes, as expressions may be long
     # The test split comes first, so that it does not depend on the number of training examples.
     for split in reversed(SPLITS):
-        for number in range(getattr(config.examples, split)):
+        count = getattr(config.examples, split)
+        for number in progress(range(count), split, count, "expressions"):
             source = random.Random(f"{seed} {split} {number}")
             for _ in range(TRIES):
                 tokens: list[str] = []
@@ -95,16 +120,17 @@ def generate(config: ListOpsConfig, seed: int) -> Iterator[tuple[str, str, int]]
                     value = _grow(source, config, 1, tokens)
                 except _TooLong:
                     continue
-                text = " ".join(tokens)
-                if len(tokens) >= config.shortest and hash(text) not in seen:
+                key = hash(tuple(tokens))
+                if len(tokens) >= config.shortest and key not in seen:
                     break
             else:
                 raise DataError(
                     f"listops: no new expression found in {TRIES:,} tries after {len(seen):,} expressions; "
                     "allow longer expressions, or request fewer"
                 )
-            seen.add(hash(text))
-            yield split, text, value
+            seen.add(key)
+            symbols = np.array([TOKENS.index(token) for token in tokens], np.uint8)
+            yield split, symbols, value, symbols[0]
 
 
 def _grow(
@@ -119,41 +145,13 @@ def _grow(
         return value
     operator = source.choice([*OPERATORS])
     tokens.append(operator)
-    values = [
-        _grow(source, config, depth + 1, tokens)
-        for _ in range(source.randint(2, config.arguments))
-    ]
+    values = []
+    for _ in range(source.randint(2, config.arguments)):
+        values.append(_grow(source, config, depth + 1, tokens))
     tokens.append(END)
     if len(tokens) > config.longest:
         raise _TooLong
     return OPERATORS[operator](values)
-
-
-def write_listops(directory: Path, config: ListOpsConfig, seed: int) -> None:
-    """Write `train.tsv.gz`, `valid.tsv.gz` and `test.tsv.gz`, with Source and Target, into a directory."""
-    count = config.examples.train + config.examples.valid + config.examples.test
-    examples = progress(generate(config, seed), "listops", count, "expressions")
-    table = pd.DataFrame(examples, columns=["split", "Source", "Target"])
-    for split, rows in table.groupby("split"):
-        path = directory / f"{split}.tsv.gz"
-        columns = rows[["Source", "Target"]]
-        columns.to_csv(path, sep="\t", index=False, lineterminator="\n")
-
-
-def read_listops(path: Path) -> Sequences:
-    """Read a table of `write_listops`, or a published one, whose parentheses are dropped; `DataError` names the
-    file."""
-    numbers = {token: number for number, token in enumerate(TOKENS)}
-    rows = []
-    with reading(path, "not a table of ListOps", ValueError, LookupError, EOFError):
-        table = pd.read_csv(path, sep="\t", dtype={"Target": np.int64})
-        for source in table["Source"].str.replace(r"[()]", " ", regex=True):
-            symbols = [numbers[token] for token in source.split()]
-            rows.append(np.array(symbols, np.uint8))
-    targets = table["Target"].to_numpy()
-    if not rows or targets.min() < 0 or targets.max() > 9:
-        raise DataError(f"{path}: expected expressions with values from 0 to 9")
-    return Sequences(rows, targets, np.array([row[0] for row in rows]))
 
 
 # Pathfinder: N images or paths, S pixels per side, D dashes, P points.
@@ -236,36 +234,12 @@ def draw_image(
     )
 
 
-def write_pathfinder(directory: Path, config: PathfinderConfig, seed: int) -> None:
-    """Write `train.npz`, `valid.npz` and `test.npz`: `images` (N, S, S) uint8, `labels` (N,) uint8 (1: a path
-    connects the circles), and `distances` (N,) float32 of the circles in pixels.
-
-    An image is determined by seed, split and number.
-    """
-    for split in SPLITS:
+def generate_pathfinder(config: PathfinderConfig, seed: int) -> Iterator[Example]:
+    """Yield images of all splits as pixels in row-major order, determined by seed, split and number, with the
+    class 1 if a path connects the circles, and their distance."""
+    for number, split in enumerate(SPLITS):
         count = getattr(config.examples, split)
-        images = np.empty((count, config.size, config.size), np.uint8)
-        labels, distances = np.empty(count, np.uint8), np.empty(count, np.float32)
-        for number in progress(range(count), split, count, "images"):
-            rng = np.random.default_rng((seed, SPLITS.index(split), number))
+        for image_number in progress(range(count), split, count, "images"):
+            rng = np.random.default_rng((seed, number, image_number))
             image, connected, distance = draw_image(rng, config)
-            images[number], labels[number] = image, connected
-            distances[number] = distance
-        np.savez_compressed(
-            directory / f"{split}.npz",
-            images=images,
-            labels=labels,
-            distances=distances,
-        )
-
-
-def read_pathfinder(path: Path) -> Sequences:
-    """Read a file of `write_pathfinder`, or of the same format, as pixels in row-major order; `DataError`
-    names the file."""
-    images, labels, distances = read_arrays(path, "images", "labels", "distances")
-    if images.ndim != 3 or images.dtype != np.uint8 or labels.max() > 1:
-        raise DataError(f"{path}: expected images of uint8, with labels 0 and 1")
-    if not len(images) == len(labels) == len(distances):
-        raise DataError(f"{path}: labels, distances and images must have equal numbers")
-    rows = list(images.reshape(len(images), -1))
-    return Sequences(rows, labels.astype(np.int64), distances)
+            yield split, image.ravel(), int(connected), distance

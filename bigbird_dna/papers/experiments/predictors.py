@@ -7,7 +7,7 @@ have the one with the lowest mean over seeds of this loss. Test data are not use
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -16,21 +16,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bigbird_dna.config.experiments import NETWORK_NAMES, OWN_MODEL, PRETRAINED
+from bigbird_dna.config.experiments import NETWORK_NAMES, PRETRAINED
 from bigbird_dna.config.run import Config
+from bigbird_dna.finetuning.chromatin import ChromatinTask
+from bigbird_dna.finetuning.evaluation import evaluate_models
+from bigbird_dna.finetuning.promoters import PromoterTask
+from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.settings import KMER_WINDOW
 from bigbird_dna.papers.comparators.fitting import fit_promoters, fit_tracks
 from bigbird_dna.papers.experiments.shared import (
     Trainings,
     Work,
     changed,
-    finetune_chromatin,
-    finetune_promoter,
-    training_inputs,
     training_seconds,
 )
 from bigbird_dna.papers.experiments.table5 import encoder_keys
 from bigbird_dna.reporting.training import read_training_log
+from bigbird_dna.training.distributed import World
+from bigbird_dna.training.task import train
 
 TRAININGS = [
     "window",
@@ -53,90 +56,79 @@ def train_predictors(
     trainings: Trainings,
     task: str,
     names: Sequence[str],
-    *,
-    prefix: str = "",
-    keys: Mapping[str, Any] | None = None,
+    data: Path,
     negative_set: str = "",
-    windows: Path | None = None,
 ) -> pd.DataFrame:
     """Train the language models `names` from each initialization, and the comparators of a task, by seed.
 
-    Names are "own" and those of `tables.models`. Promoters: on the windows of a negative set in the data set
-    `windows`, made by the changed `keys`. Returns a row per training: what was trained, and the directory
-    `model` with its predictions.
+    Names are "own" and those of `tables.models`. `data` is the data set: of chromatin, or the windows of
+    promoters, of which a negative set is used. Returns a row per training, language models first: what was
+    trained, and the directory `model` with its predictions.
     """
-    tables, paths, section = config.tables, config.paths, getattr(config, task)
-    further = {model.name: model for model in tables.models}
-    windows = windows or paths.windows
-    inputs = training_inputs(config, task)
-    if task == "promoters":
-        inputs[:2] = [windows / "windows.parquet", windows / "labels.npz"]
-    evaluation = {f"{task}.evaluation": section.evaluation.model_dump(mode="json")}
-
-    # Name, mechanism or comparator, initialization, window, changed keys and pretrained weights.
-    predictors: list[tuple[str, str, str, int, dict[str, Any], Path | None]] = []
-    for name in names:
-        attention: str = config.encoder.attention
-        window = config.chromatin.data.window
-        changes: dict[str, Any] = {}
-        pretrained = paths.pretrained
-        if name != OWN_MODEL:
-            attention, window = further[name].attention, further[name].window or 0
-            changes = encoder_keys(config, further[name])
-            pretrained = paths.experiment("table5") / name / "model"
-        for initial in tables.initializations:
-            own_changes = {**changes, f"{task}.model.initial": initial}
-            start = pretrained if initial == PRETRAINED else None
-            label = f"{name}-{initial}"
-            predictors.append((label, attention, initial, window, own_changes, start))
+    tables, paths, bins = config.tables, config.paths, config.chromatin.data
+    # Name in directories, window, row of the table, changed keys and pretrained weights.
+    predictors: list[tuple[str, int, str, str, dict[str, Any], Path | None]] = []
+    for name, initial in product(names, tables.initializations):
+        window, attention = bins.window, config.encoder.attention
+        keys: dict[str, Any] = {f"{task}.model.initial": initial}
+        start = paths.pretrained
+        for model in tables.models:
+            if model.name == name:
+                window, attention = model.window or 0, model.attention
+                keys |= encoder_keys(config, model)
+                start = paths.experiment("table5") / name / "model"
+        weights = start if initial == PRETRAINED else None
+        label = f"{name}-{initial}"
+        predictors.append((label, window, attention, initial, keys, weights))
     for name in getattr(tables, task):
-        size = config.chromatin.data.bin
-        window = size if name == "gkm-svm" else max(KMER_WINDOW, size)
-        predictors.append((name, name, "", window, evaluation, None))
+        window = bins.bin if name == "gkm-svm" else max(KMER_WINDOW, bins.bin)
+        predictors.append((name, window, name, "", {}, None))
 
+    evaluation = getattr(config, task).evaluation.model_dump(mode="json")
     rows = []
-    for name, predictor, weights, window, changes, start in predictors:
-        rates: Sequence[float | None] = [None]
-        seeds = tables.seeds[:1]
-        trained = weights != "" or name in NETWORK_NAMES
-        if trained:
-            rates, seeds = tables.learning_rates or rates, tables.seeds
-        for rate, seed in product(rates, seeds):
-            own_keys = {**(keys or {}), **changes, f"{task}.training.seed": seed}
+    for name, window, predictor, initial, keys, start in predictors:
+        prefix = ""
+        if task == "promoters":
+            window = config.promoters.windows.length
+            prefix = f"{window}-{negative_set}-"
+        trained = initial != "" or name in NETWORK_NAMES
+        rates = (tables.learning_rates if trained else None) or [None]
+        for rate, seed in product(rates, tables.seeds if trained else tables.seeds[:1]):
             directory = f"{prefix}{name}-seed{seed}"
+            changes = {**keys, f"{task}.training.seed": seed}
             if rate is not None:
-                own_keys[f"{task}.training.optimizer.learning_rate"] = rate
+                changes[f"{task}.training.optimizer.learning_rate"] = rate
                 directory = f"{prefix}{name}-rate-{rate:g}-seed{seed}"
-            own = changed(config, task, own_keys, directory)
-            options = {"predictor": name, "negative_set": negative_set, "seed": seed}
-            reference = paths.reference
+            run = changed(config, changes, directory)
             work: Work
-            if task == "promoters":
-                window = own.promoters.windows.length
-                if weights:
-                    work = partial(
-                        finetune_promoter, config, own, negative_set, windows, start
-                    )
-                else:
-                    work = partial(
-                        fit_promoters, own, name, seed, negative_set, windows, reference
-                    )
-            elif weights:
-                # The evaluation of a chromatin model follows its training.
-                options |= evaluation
-                work = partial(finetune_chromatin, config, own, window, start)
+            if initial:
+                work = partial(finetune, run, task, data, window, negative_set, start)
+            elif task == "promoters":
+                options = name, seed, negative_set, data, paths.reference
+                work = partial(fit_promoters, run, *options)
             else:
-                data = paths.chromatin_data
-                work = partial(fit_tracks, own, name, seed, data, reference, window)
-            files = inputs if start is None else [*inputs, start]
-            trainings.run(directory, own, task, work, files, **options)
-            optimizer = getattr(own, task).training.optimizer
+                work = partial(
+                    fit_tracks, run, name, seed, data, paths.reference, window
+                )
+            inputs = [data / "labels.npz", paths.reference, config.model_tokenizer]
+            trainings.run(
+                directory,
+                run,
+                task,
+                work,
+                inputs if start is None else [*inputs, start],
+                predictor=name,
+                negative_set=negative_set,
+                seed=seed,
+                evaluation=evaluation,
+            )
+            optimizer = getattr(run, task).training.optimizer
             rows.append(
                 {
                     "window": window,
                     "negative_set": negative_set,
                     "predictor": predictor,
-                    "weights": weights,
+                    "weights": initial,
                     "learning_rate": optimizer.learning_rate if trained else np.nan,
                     "seed": seed,
                     "model": trainings.model(directory),
@@ -145,37 +137,60 @@ def train_predictors(
     return pd.DataFrame(rows)
 
 
+def finetune(
+    config: Config,
+    task: str,
+    data: Path,
+    window: int,
+    negative_set: str,
+    start: Path | None,
+    output: Path,
+    checkpoints: Path,
+    world: World,
+) -> dict[str, Any]:
+    """Fine-tune a model of promoters or chromatin; its directory has `predictions.parquet` of the held-out
+    windows, or `predictions.npy` of the test bins."""
+    tokenizer, reference = config.model_tokenizer, config.paths.reference
+    genome = Reference(reference)
+    if task == "promoters":
+        promoters = PromoterTask(
+            config, tokenizer, start, data, genome, negative_set, False
+        )
+        return train(promoters, output, checkpoints, world)
+
+    def predict(directory: Path) -> None:
+        evaluate_models(
+            [directory],
+            config.chromatin.evaluation,
+            data=data,
+            reference=reference,
+            output=directory / "predictions.npy",
+            device=world.device.type,
+        )
+
+    chromatin = ChromatinTask(config, tokenizer, start, data, genome, window, 0)
+    return train(chromatin, output, checkpoints, world, predict)
+
+
 def choose_rates(models: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return a row of `TRAININGS` for each learning rate of a predictor, with means over seeds, and the models
     of the chosen learning rates and of all predictors without one."""
     trained = models.dropna(subset="learning_rate").reset_index(drop=True)
-    logs = []
-    for model in trained["model"]:
+    for row, model in enumerate(trained["model"]):
         losses = read_training_log(model / "training.jsonl")["evaluation.loss"]
-        logs.append(
-            {
-                "seconds": training_seconds(model),
-                "best_step": losses.idxmin(),
-                "validation_loss": losses.min(),
-            }
-        )
+        trained.loc[row, "seconds"] = training_seconds(model)
+        trained.loc[row, "best_step"] = losses.idxmin()
+        trained.loc[row, "validation_loss"] = losses.min()
     kinds = ["negative_set", *ROW]
-    by_rate = trained.join(pd.DataFrame(logs)).groupby(
-        [*kinds, "learning_rate"], sort=False, as_index=False
+    table = trained.groupby([*kinds, "learning_rate"], sort=False, as_index=False).agg(
+        seeds=("seed", "size"),
+        seconds=("seconds", "mean"),
+        best_step=("best_step", "mean"),
+        validation_loss=("validation_loss", "mean"),
     )
-    columns = ["seconds", "best_step", "validation_loss"]
-    table = by_rate[columns].mean()
-    table["seeds"] = by_rate.size()["size"]
-    lowest = table.groupby(kinds, sort=False)["validation_loss"].transform("min")
-    table["chosen"] = (table["validation_loss"] == lowest).map(
-        {True: "yes", False: "no"}
-    )
-    chosen = models.merge(table[[*kinds, "learning_rate", "chosen"]], how="left")
-    chosen = chosen[chosen["chosen"].fillna("yes") == "yes"]
-    return table[TRAININGS], chosen.reset_index(drop=True)
-
-
-def first_tuned(models: pd.DataFrame) -> dict[str, Any]:
-    """Return the columns `ROW` of the first fine-tuned language model; {} if there is none."""
-    tuned = models.loc[models["weights"] != "", ROW]
-    return dict(zip(ROW, tuned.iloc[0], strict=True)) if len(tuned) else {}
+    lowest = table.groupby(kinds)["validation_loss"].transform("min")
+    chosen = table["validation_loss"] == lowest
+    table["chosen"] = np.where(chosen, "yes", "no")
+    others = table.loc[~chosen, [*kinds, "learning_rate"]]
+    merged = models.merge(others, how="left", indicator=True)
+    return table[TRAININGS], models[(merged["_merge"] == "left_only").to_numpy()]

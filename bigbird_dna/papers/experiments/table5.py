@@ -8,31 +8,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from bigbird_dna.config.experiments import TableModel
 from bigbird_dna.config.run import Config
 from bigbird_dna.data.predictions import MODEL, SPLIT, of_split, read_bits
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.errors import ConfigError
 from bigbird_dna.metrics.resampling import BLOCK_BASES
-from bigbird_dna.papers.experiments.shared import (
-    PUBLISHED_NOTE,
-    Trainings,
-    changed,
-    training_inputs,
-)
+from bigbird_dna.papers.experiments.shared import PUBLISHED_NOTE, Trainings, changed
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining
 from bigbird_dna.pretraining.task import PretrainingTask
 from bigbird_dna.reporting.result import result_page, write_result
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.task import train
 
-# Published bits per base of GRCh37, by the corresponding row here.
-PUBLISHED = {
-    "token n-gram, from the left": ("SRILM n-gram", 1.57),
-    "model": ("BigBird, 4,096 tokens", 1.12),
+# Published bits per base of GRCh37, and the published predictor, by the corresponding row here.
+PUBLISHED = {"token n-gram, from the left": 1.57, "model": 1.12}
+PUBLISHED_ROWS = {
+    "token n-gram, from the left": "SRILM n-gram",
+    "model": "BigBird, 4,096 tokens",
 }
 
 
@@ -40,7 +35,7 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
     """Pretrain `tables.models`, and compare them with the run's model and baselines."""
     if not config.has_genome:
         raise ConfigError("table5: needs a genome.reference to pretrain on")
-    training = config.pretraining
+    training, paths = config.pretraining, config.paths
     files = {}
     for model in config.tables.models:
         # As many tokens per step as the run's own model.
@@ -49,19 +44,15 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
             "pretraining.sequence_tokens": model.tokens,
             "pretraining.batch_size": max(1, round(tokens / model.tokens)),
         }
-        changes = changed(config, "pretraining", keys, f"table5: {model.name}")
-        trainings.run(
-            model.name,
-            changes,
-            "pretraining",
-            partial(pretrain, config, changes),
-            training_inputs(config, "pretraining"),
-        )
+        changes = changed(config, keys, f"table5: {model.name}")
+        inputs = [paths.token_store("train"), paths.tokenizer]
+        work = partial(pretrain, changes)
+        trainings.run(model.name, changes, "pretraining", work, inputs)
         files[model.name] = trainings.model(model.name) / "predictions.tsv"
     if not trainings.complete():
         return []
 
-    table = bits_table(config.paths.pretraining_bits, files)
+    table = bits_table(paths.pretraining_bits, files)
     notes = [
         PUBLISHED_NOTE,
         f"Intervals are 95 %, over blocks of {BLOCK_BASES // 1000} kb of sequence.",
@@ -84,43 +75,36 @@ def encoder_keys(config: Config, model: TableModel) -> dict[str, Any]:
 
 
 def pretrain(
-    run: Config, config: Config, model: Path, checkpoints: Path, world: World
+    config: Config, model: Path, checkpoints: Path, world: World
 ) -> dict[str, Any]:
-    """Pretrain a model by `config`; its directory has `predictions.tsv` of the run's tokens."""
+    """Pretrain a model; its directory has `predictions.tsv` of the run's tokens."""
 
     def evaluate(directory: Path) -> None:
         evaluate_pretraining(
             directory,
-            run.paths.tokens,
+            config.paths.tokens,
             directory / "predictions.tsv",
             sequence_tokens=config.pretraining.sequence_tokens,
             alone=True,
             device=world.device.type,
         )
 
-    task = PretrainingTask(config, run.paths.tokens, run.paths.tokenizer)
+    task = PretrainingTask(config, config.paths.tokens, config.paths.tokenizer)
     return train(task, model, checkpoints, world, evaluate)
 
 
 def bits_table(bits: Path, models: Mapping[str, Path]) -> pd.DataFrame:
-    """Return the run's model and its baselines on the split `test`, or on the first split, and one row for
-    each further model; `DataError` if that has another split."""
+    """Return the run's model, a row for each further model, and the baselines, on the split `test`, or on the
+    first split."""
     columns = [SPLIT, "predictor", "bits_per_base", "low", "high", "note"]
     table = of_split(read_bits(bits), "test")[columns]
-    split = table[SPLIT].iloc[0]
-    first = int((table["predictor"] == MODEL).argmax()) + 1
-    tables = [table[:first]]
+    is_model = table["predictor"] == MODEL
+    tables = [table[is_model]]
     for name, path in models.items():
-        rows = of_split(read_bits(path), split)
-        other = rows[SPLIT].iloc[0]
-        if other != split:
-            raise DataError(
-                f"{path}: split {other!r:.60} cannot be compared with split {split!r:.60} of {bits}"
-            )
-        rows = rows[rows["predictor"] == MODEL][columns]
+        rows = of_split(read_bits(path), "test")[columns]
+        rows = rows[rows["predictor"] == MODEL]
         tables.append(rows.assign(predictor=f"{MODEL} {name}"))
-    table = pd.concat([*tables, table[first:]], ignore_index=True)
-    published = [PUBLISHED.get(name, ("", np.nan)) for name in table["predictor"]]
-    table["published"] = [value for _, value in published]
-    table["published_row"] = [row for row, _ in published]
+    table = pd.concat([*tables, table[~is_model]], ignore_index=True)
+    table["published"] = table["predictor"].map(PUBLISHED).astype(float)
+    table["published_row"] = table["predictor"].map(PUBLISHED_ROWS).fillna("")
     return table

@@ -6,22 +6,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from sklearn.metrics import f1_score
 
 from bigbird_dna.config.experiments import OWN_MODEL, RANDOM
 from bigbird_dna.config.run import Config
-from bigbird_dna.data.predictions import ALL
+from bigbird_dna.data.predictions import ALL, compare
 from bigbird_dna.data.promoter_windows import prepare_windows
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import write_tsv
-from bigbird_dna.errors import ConfigError
-from bigbird_dna.genome.sources import annotation_file, locate
+from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.genome.sources import annotation_file
 from bigbird_dna.metrics.labels import THRESHOLD
-from bigbird_dna.metrics.resampling import BLOCK_BASES
+from bigbird_dna.metrics.resampling import BLOCK_BASES, sampled_aurocs
 from bigbird_dna.papers.experiments.predictors import (
     ROW,
     choose_rates,
-    first_tuned,
     train_predictors,
 )
 from bigbird_dna.papers.experiments.shared import (
@@ -29,7 +30,6 @@ from bigbird_dna.papers.experiments.shared import (
     Trainings,
     changed,
     compare_seeds,
-    window_aurocs,
 )
 from bigbird_dna.reporting.result import write_result
 from bigbird_dna.training.distributed import World
@@ -59,50 +59,45 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
     """Make the windows of each length, train all predictors, and compare them."""
     if not config.has_promoters:
         raise ConfigError("table6: needs promoters in this run")
-    tables, defaults = config.tables, config.promoters.windows
+    tables, paths, windows = config.tables, config.paths, config.promoters.windows
     # Language models by window length and negative set.
     names = {
-        (defaults.length, negative_set): [OWN_MODEL]
-        for negative_set in tables.negative_sets or defaults.negative_sets
+        (windows.length, negative_set): [OWN_MODEL]
+        for negative_set in tables.negative_sets or windows.negative_sets
     }
     for model in tables.models:
         if model.window:
             key = model.window, tables.context_negative_set
             names.setdefault(key, []).append(model.name)
 
-    keys_of_length: dict[int, dict[str, Any]] = {}
+    configs = {}
+    inputs = [paths.promoters, paths.reference]
+    annotation = annotation_file(config)
+    if annotation is not None:
+        inputs.append(annotation)
     for length in dict.fromkeys(length for length, _ in names):
-        upstream = round(length * defaults.sides[0] / defaults.length)
+        upstream = round(length * windows.sides[0] / windows.length)
         keys = {
             "promoters.windows.upstream": upstream,
             "promoters.windows.downstream": length - upstream,
+            "promoters.windows.negative_sets": [s for n, s in names if n == length],
+            "promoters.shuffled_label_control": None,
         }
-        keys_of_length[length] = keys
-        sets = {"promoters.windows.negative_sets": [s for n, s in names if n == length]}
-        inputs = [config.paths.promoters, config.paths.reference]
-        if annotation := annotation_file(config):
-            inputs.append(annotation)
-        aliases = {}
-        if config.genome.aliases is not None:
-            inputs.append(locate(config.genome.aliases, config.data_dir))
-            aliases["genome.aliases"] = str(inputs[-1])
         name = f"{length}-windows"
-        changes = changed(config, "windows", keys | sets | aliases, f"table6: {name}")
-        trainings.run(
-            name, changes, "windows", partial(make_windows, config, changes), inputs
-        )
+        configs[length] = changed(config, keys, f"table6: {name}")
+        work = partial(make_windows, configs[length], annotation)
+        trainings.run(name, configs[length], "windows", work, inputs)
     models = []
     for (length, negative_set), names_of_set in names.items():
+        data = trainings.model(f"{length}-windows")
         models.append(
             train_predictors(
-                config,
+                configs[length],
                 trainings,
                 "promoters",
                 names_of_set,
-                prefix=f"{length}-{negative_set}-",
-                keys=keys_of_length[length],
-                negative_set=negative_set,
-                windows=trainings.model(f"{length}-windows"),
+                data,
+                negative_set,
             )
         )
     if not trainings.complete():
@@ -119,11 +114,14 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
 
 
 def make_windows(
-    run: Config, config: Config, output: Path, checkpoints: Path, world: World
+    config: Config,
+    annotation: Path | None,
+    output: Path,
+    checkpoints: Path,
+    world: World,
 ) -> dict[str, Any]:
     """Write the data set of windows of another length."""
-    paths = run.paths
-    annotation = annotation_file(run)
+    paths = config.paths
     prepare_windows(config, paths.reference, paths.promoters, output, annotation)
     return {}
 
@@ -131,25 +129,31 @@ def make_windows(
 def promoter_table(models: pd.DataFrame) -> pd.DataFrame:
     """Return AUROC and F1 on test windows, by window length, negative set and stratum, and the difference of
     the first fine-tuned model to each predictor."""
-    from sklearn.metrics import f1_score
-
     tables = []
-    for _, group in models.groupby(["window", "negative_set"], sort=False):
+    for (_, negative_set), group in models.groupby(
+        ["window", "negative_set"], sort=False
+    ):
         group = group.reset_index(drop=True)
-        negative_set = str(group["negative_set"][0])
-        files = [model / "predictions.parquet" for model in group["model"]]
-        first = first_tuned(group)
-        for stratum, metrics, class_blocks, labels, scores in window_aurocs(
-            files, negative_set
-        ):
+        files = {}
+        for number, model in enumerate(group["model"]):
+            files[str(number)] = model / "predictions.parquet"
+        for stratum, rows in compare(negative_set, files).strata():
+            labels, blocks = rows.labels, rows.blocks
+            if len(np.unique(labels)) < 2:
+                if stratum == ALL:
+                    raise DataError(
+                        f"{files['0']}: AUROC needs test windows of both classes, found only one"
+                    )
+                continue
+            scores = np.stack([*rows.scores.values()])
             table = compare_seeds(
                 "auroc",
-                metrics,
+                sampled_aurocs(labels, scores, blocks),
                 group,
                 ROW,
-                first,
+                group.loc[0, ROW].to_dict(),
                 sign=-1,
-                class_blocks=class_blocks,
+                class_blocks=[len(np.unique(blocks[labels == y])) for y in (1, 0)],
             )
             group["f1"] = [
                 f1_score(labels, row >= THRESHOLD, zero_division=0) for row in scores

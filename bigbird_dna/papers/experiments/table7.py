@@ -15,21 +15,24 @@ from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.chromatin.track import Track
 from bigbird_dna.genome.chromatin.tracks import read_tracks
-from bigbird_dna.metrics.resampling import FEWEST_TRACKS
+from bigbird_dna.metrics.resampling import (
+    FEWEST_TRACKS,
+    SampledMetrics,
+    resampled_medians,
+)
 from bigbird_dna.papers.experiments.predictors import (
     ROW,
     choose_rates,
-    first_tuned,
     train_predictors,
 )
 from bigbird_dna.papers.experiments.shared import (
     PUBLISHED_NOTE,
     Trainings,
     compare_seeds,
-    median_aurocs,
-    track_aurocs,
 )
+from bigbird_dna.reporting.arrays import open_array, open_predictions
 from bigbird_dna.reporting.result import write_result
+from bigbird_dna.reporting.track_evaluation import evaluate_tracks
 
 COLUMNS = [
     "group",
@@ -79,13 +82,14 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
                 f"({size} bp) and differ from it by an even number"
             )
         names.append(model.name)
-    models = train_predictors(config, trainings, "chromatin", names)
+    data = config.paths.chromatin_data
+    models = train_predictors(config, trainings, "chromatin", names, data)
     if not trainings.complete():
         return []
 
     training, chosen = choose_rates(models)
     labels = config.paths.held_out_bins / "labels.npz"
-    tracks = read_tracks(config.paths.chromatin_data / "tracks.tsv")
+    tracks = read_tracks(data / "tracks.tsv")
     least = config.chromatin.min_positives_report
     medians, each = chromatin_tables(chosen, labels, tracks, least)
     notes = [
@@ -108,37 +112,42 @@ def chromatin_tables(
     medians. Differences are the first fine-tuned model's median minus that of the row.
     """
     models = models.reset_index(drop=True)
-    aurocs, positives = track_aurocs(labels, [*models["model"]])
+    truth = open_array(labels, "labels")
+    names = tuple(track.name for track in tracks)
+    scores = []
+    for model in models["model"]:
+        path = model / "predictions.npy"
+        predicted = open_predictions(path, labels, (truth.rows, truth.tracks))
+        evaluated, _ = evaluate_tracks(predicted, truth, {}, names)
+        scores.append(evaluated["auroc"].to_numpy(np.float64))
+    aurocs, positives = np.stack(scores), evaluated["positives"].to_numpy()
     enough = (positives >= min_positives) & ~np.isnan(aurocs).any(axis=0)
     if not enough.any():
         raise DataError(
             f"{labels}: no track has negatives and {min_positives:,} positive bins"
         )
+
     groups = np.array([track.group for track in tracks])
-    first = first_tuned(models)
+    first = models.loc[0, ROW].to_dict()
     medians = []
     for group in dict.fromkeys(groups[enough].tolist()):
-        chosen = enough & (groups == group)
-        metrics = median_aurocs(aurocs[:, chosen])
+        chosen = aurocs[:, enough & (groups == group)]
+        count = chosen.shape[1]
+        metrics = SampledMetrics.of_resamples(
+            np.median(chosen, axis=1), resampled_medians(chosen), max(count - 1, 1)
+        )
         table = compare_seeds("median_auroc", metrics, models, ROW, first, sign=-1)
         published = {name: values.get(group) for name, values in PUBLISHED.items()}
         table["published_median"] = (
             table["predictor"].map(published).where(table["weights"] != RANDOM)
         )
-        medians.append(table.assign(group=group, n_tracks=int(chosen.sum())))
+        medians.append(table.assign(group=group, n_tracks=count))
     each = []
-    for _, rows in models.groupby([*ROW], sort=False):
-        table = pd.DataFrame(
-            {
-                "track": [track.name for track in tracks],
-                "group": groups,
-                "positives": positives,
-                "auroc": aurocs[rows.index].mean(axis=0),
-            }
-        )
-        for column in ROW:
-            table[column] = rows[column].iloc[0]
-        each.append(table.dropna().assign(seeds=len(rows)))
+    for _, rows in models.groupby(ROW, sort=False):
+        table = pd.DataFrame({"track": names, "group": groups, "positives": positives})
+        table = table.assign(**rows.iloc[0][ROW], seeds=len(rows))
+        table["auroc"] = aurocs[rows.index].mean(axis=0)
+        each.append(table.dropna())
     table = pd.concat(medians, ignore_index=True)[COLUMNS]
     return (
         table.astype({"published_median": float}),

@@ -1,10 +1,25 @@
-"""Theorems of the BigBird paper as a table: how many layers connect all tokens, and Turing machines in a sparse
-decoder."""
+"""Theorems of the BigBird paper as code: how many layers connect all tokens, and Turing machines in a sparse
+decoder (App. B; docs/theory.md).
+
+The run of the decoder is compared with a direct simulation. Nodes are numbered from 1; the input of each node
+is the output of the preceding node. Node t(t + 1)/2 attends only to itself and performs step t: it has the
+state, cell and symbol, and leaves a record of the cell and the written symbol. Each of the next t nodes
+attends to the record of one of the steps 1 … t. If the record is of the next cell, its symbol replaces the
+symbol of the preceding node, so the latest record is kept. Three layers, with constructed weights:
+
+1. attention to the encoder, whose token p is the symbol at position p of the input: score −β (p − c)² for the
+   cell c, and −β/2 for an additional blank token. The first node after a step takes the result.
+2. the transition table, a feed-forward network with one ReLU per state and symbol, at nodes of steps. 3.
+sparse self-attention, softmax over node and record: score −β (c' − c)² for a record's cell c', −β/2 for the
+   node itself. Scores differ by at least β/2, so softmax selects one up to exp(−β/2) < 1e-40.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import count, product
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,15 +33,59 @@ from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.mechanism import attention_pattern
 from bigbird_dna.papers.experiments.shared import Trainings
-from bigbird_dna.papers.experiments.turing_machines import (
-    increment,
-    palindromes,
-    run_on_decoder,
-    simulate,
-)
 
-TURING_MACHINES = ["machine", "tape", "state", "steps", "nodes", "as_simulated"]
+Floats = NDArray[np.float64]
+Machine = Mapping[tuple[str, str], tuple[str, str, int]]
+"""A deterministic machine with one tape, infinite in both directions: state and symbol → next state, written
+symbol, and move of the head (-1, 0 or 1). The first state is the start state, the input starts at cell 0, and
+the machine halts at a state and symbol without an entry."""
+
 MOST_LAYERS, MOST_STEPS, MOST_TOKENS = 40, 1000, 1024
+BLANK = "_"
+INCREMENT: Machine = {
+    ("right", "0"): ("right", "0", 1),
+    ("right", "1"): ("right", "1", 1),
+    ("right", BLANK): ("carry", BLANK, -1),
+    ("carry", "1"): ("carry", "0", -1),
+    ("carry", "0"): ("done", "1", 0),
+    ("carry", BLANK): ("done", "1", 0),
+}
+"""A machine that adds 1 to a binary number (highest digit first)."""
+
+
+def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
+    """Write the receptive fields of the run's encoder, and Turing machines on the sparse decoder."""
+    tokens = min(config.encoder.max_length, MOST_TOKENS)
+    fields = receptive_field(config.encoder, tokens, MOST_LAYERS)
+    reach = pd.DataFrame(
+        {
+            "layers": np.arange(1, len(fields) + 1),
+            "reached": [field.mean() for field in fields],
+            "all": ["yes" if field.all() else "no" for field in fields],
+        }
+    )
+    rows = []
+    for tape in ("0", "111", "1011"):
+        steps, state = result = run_on_decoder(INCREMENT, tape, MOST_STEPS)
+        same = result == simulate(INCREMENT, tape, MOST_STEPS)
+        rows.append(
+            {
+                "machine": "increment",
+                "tape": tape,
+                "state": state,
+                "steps": len(steps),
+                "nodes": len(steps) * (len(steps) + 1) // 2,
+                "as_simulated": "yes" if same else "no",
+            }
+        )
+    with into_directory(output) as directory:
+        write_tsv(directory / "receptive_field.tsv", reach)
+        write_tsv(directory / "turing_machines.tsv", pd.DataFrame(rows))
+    last = reach.iloc[-1]
+    return [
+        f"{config.encoder.attention}, {tokens:,} tokens: {last['reached']:.1%} of the pairs are connected after "
+        f"{last['layers']} layers"
+    ]
 
 
 def receptive_field(
@@ -44,10 +103,11 @@ def receptive_field(
             f"{', '.join(OF_PATTERNS)}"
         )
     length = tokens + encoder.num_global_tokens
-    field, fields = np.eye(length, dtype=np.float32), []
+    field = np.eye(length, dtype=np.float32)
+    fields = []
     for layer in range(most_layers):
         if encoder.attention == "full":
-            edges: Any = np.ones((length, length))
+            edges = np.ones((length, length), bool)
             edges = np.tril(edges) if encoder.causal else edges
         else:
             mask = attention_pattern(encoder).mask(length, encoder.heads, layer)
@@ -59,36 +119,118 @@ def receptive_field(
     return fields
 
 
-def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
-    """Write the receptive fields of the run's encoder, and Turing machines on the sparse decoder."""
-    tokens = min(config.encoder.max_length, MOST_TOKENS)
-    fields = receptive_field(config.encoder, tokens, MOST_LAYERS)
-    reach = pd.DataFrame(
-        {
-            "layers": np.arange(1, len(fields) + 1),
-            "reached": [field.mean() for field in fields],
-            "all": ["yes" if field.all() else "no" for field in fields],
-        }
-    )
-    rows = []
-    for name, machine, tapes in (
-        ("increment", increment(), ("0", "111", "1011")),
-        ("palindromes", palindromes(), ("abba", "abab", "babab")),
-    ):
-        for tape in tapes:
-            result = run_on_decoder(machine, tape, MOST_STEPS)
-            steps = len(result.steps)
-            nodes = steps * (steps + 1) // 2
-            same = result == simulate(machine, tape, MOST_STEPS)
-            rows.append(
-                (name, tape, result.state, steps, nodes, "yes" if same else "no")
+# Turing machines
+
+
+class Step(NamedTuple):
+    """One step: state and cell before it, symbol read, next state, symbol written, and move."""
+
+    state: str
+    cell: int
+    read: str
+    next: str
+    written: str
+    move: int
+
+
+def simulate(
+    machine: Machine, tape: Sequence[str], most_steps: int
+) -> tuple[list[Step], str]:
+    """Run a machine until it halts, or for `most_steps` steps; returns the steps and the final state."""
+    cells = dict(enumerate(tape))
+    state, cell = next(iter(machine))[0], 0
+    steps: list[Step] = []
+    while len(steps) < most_steps:
+        read = cells.get(cell, BLANK)
+        if (state, read) not in machine:
+            break
+        step = Step(state, cell, read, *machine[state, read])
+        steps.append(step)
+        cells[cell] = step.written
+        state, cell = step.next, cell + step.move
+    return steps, state
+
+
+# The decoder: S states, A symbols.
+
+SHARPNESS = 200.0  # β
+ANYWHERE = [0.0, 0.0, 0.0, 0.5]
+"""The key with score −β/2 for every query: that of nodes themselves, and of the blank encoder token."""
+
+
+def run_on_decoder(
+    machine: Machine, tape: Sequence[str], most_steps: int
+) -> tuple[list[Step], str]:
+    """Run a machine like `simulate`, computed by the sparse decoder; T steps need T(T + 1)/2 nodes.
+
+    A node has state (S,), cell and symbol (A,); its position determines whether it performs a step, and
+    whether it is the first node after a step.
+    """
+    start = next(iter(machine))[0]
+    states, symbols = [start], [BLANK, *tape]
+    for (state, symbol), (next_state, written, _) in machine.items():
+        states += [state, next_state]
+        symbols += [symbol, written]
+    states, symbols = list(dict.fromkeys(states)), list(dict.fromkeys(symbols))
+    # Layer 1: a key and a value per token of the input, with the blank token last.
+    input_keys = [*map(_key, range(len(tape))), ANYWHERE]
+    input_values = _one_hot([*tape, BLANK], symbols)
+    # Layer 2: a unit per state and symbol; a unit without an entry keeps all.
+    units = list(product(states, symbols))
+    outputs = [machine.get(unit, (*unit, 0)) for unit in units]
+    of_state = _one_hot([state for state, _ in units], states)  # (S A, S)
+    of_symbol = _one_hot([symbol for _, symbol in units], symbols)  # (S A, A)
+    to_state = _one_hot([output[0] for output in outputs], states)
+    to_symbol = _one_hot([output[1] for output in outputs], symbols)
+    moves = np.array([output[2] for output in outputs], np.float64)
+    # Layer 3: the key and value of each node.
+    keys: list[list[float]] = []
+    values: list[Floats] = []
+    steps: list[Step] = []
+    # Node 1 gets the start state at cell 0, and no symbol.
+    state, cell, symbol = _one_hot([start], states)[0], 0.0, np.zeros(len(symbols))
+    for row in count(1):
+        for column in range(1, row + 1):
+            acts, first = column == row, column == 1
+            read = _attend(cell, input_keys, input_values)
+            symbol = _relu(symbol - first) + _relu(read + first - 1)
+            before = states[state.argmax()], round(cell), symbols[symbol.argmax()]
+            unit = _relu(of_state @ state + of_symbol @ symbol + acts - 2)
+            state = _relu(state - acts) + unit @ to_state
+            symbol = _relu(symbol - acts) + unit @ to_symbol
+            keys.append(_key(cell) if acts else ANYWHERE)
+            values.append(symbol)
+            # The record of step `column`, and the node itself.
+            seen = sorted({column * (column + 1) // 2 - 1, len(keys) - 1})
+            symbol = _attend(
+                cell, [keys[node] for node in seen], [values[node] for node in seen]
             )
-    machines = pd.DataFrame(rows, columns=TURING_MACHINES)
-    with into_directory(output) as directory:
-        write_tsv(directory / "receptive_field.tsv", reach)
-        write_tsv(directory / "turing_machines.tsv", machines)
-    last = reach.iloc[-1]
-    return [
-        f"{config.encoder.attention}, {tokens:,} tokens: {last['reached']:.1%} of the pairs are connected after "
-        f"{last['layers']} layers"
-    ]
+            cell += float(unit @ moves)
+        if (before[0], before[2]) not in machine or len(steps) == most_steps:
+            return steps, before[0]
+        after = states[state.argmax()], symbols[symbol.argmax()]
+        steps.append(Step(*before, *after, round(cell) - before[1]))
+    raise AssertionError  # unreachable: rows are without end
+
+
+def _one_hot(names: Sequence[str], among: Sequence[str]) -> Floats:
+    return np.eye(len(among))[[among.index(name) for name in names]]
+
+
+def _key(cell: float) -> list[float]:
+    """Return a key whose product with the query of cell c is −β (cell − c)²."""
+    return [cell, cell**2, 1.0, 0.0]
+
+
+def _attend(
+    cell: float, keys: Sequence[list[float]], values: Sequence[Floats]
+) -> Floats:
+    """Return the mean of values (N, A), with the softmax of the keys' products with the query of a cell."""
+    query = SHARPNESS * np.array([2 * cell, -1.0, -(cell**2), -1.0])
+    scores = np.array(keys) @ query
+    weights = np.exp(scores - scores.max())
+    return np.asarray(weights @ np.array(values) / weights.sum())
+
+
+def _relu(values: Floats) -> Floats:
+    return np.maximum(values, 0.0)

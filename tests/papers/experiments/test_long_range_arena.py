@@ -1,6 +1,5 @@
 """ListOps: values, sizes, no expression twice, and tables of others."""
 
-import gzip
 import json
 import shutil
 from itertools import combinations
@@ -32,11 +31,10 @@ from bigbird_dna.papers.experiments.long_range_sequences import (
     Sequences,
     draw_image,
     draw_paths,
-    generate,
-    read_listops,
-    read_pathfinder,
-    write_listops,
-    write_pathfinder,
+    generate_listops,
+    generate_pathfinder,
+    read_sequences,
+    write_sequences,
 )
 from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
@@ -76,9 +74,18 @@ def evaluate(tokens: list[str]) -> int:
     return int(value)
 
 
+def expressions(config: ListOpsConfig, seed: int) -> list[tuple[str, str, int]]:
+    """Split, text and value of each expression."""
+    found = []
+    for split, symbols, value, first in generate_listops(config, seed):
+        assert first == symbols[0]
+        found.append((split, " ".join(TOKENS[symbol] for symbol in symbols), value))
+    return found
+
+
 def test_what_is_generated() -> None:
-    found = [*generate(SMALL, seed=1)]
-    assert found == [*generate(SMALL, seed=1)] != [*generate(SMALL, seed=2)]
+    found = expressions(SMALL, 1)
+    assert found == expressions(SMALL, 1) != expressions(SMALL, 2)
     splits = [split for split, _, _ in found]
     assert {split: splits.count(split) for split in splits} == {
         "test": 60,
@@ -88,13 +95,9 @@ def test_what_is_generated() -> None:
     texts = [text for _, text, _ in found]
     assert len({*texts}) == len(texts)
     depths, arguments = set(), set()
-    for text, told in ((text, told) for _, text, told in found):
+    for _, text, value in found:
         tokens = text.split(" ")
-        assert (
-            8 <= len(tokens) <= 40
-            and {*tokens} <= {*TOKENS}
-            and evaluate(tokens) == told
-        )
+        assert 8 <= len(tokens) <= 40 and evaluate(tokens) == value
         assert tokens.count("]") == sum(token in OPERATORS for token in tokens) > 0
         depths.add(
             int(np.cumsum([(one in OPERATORS) - (one == "]") for one in tokens]).max())
@@ -116,7 +119,7 @@ def test_more_to_learn_from_leaves_what_is_judged_on() -> None:
     more = SMALL.model_copy(
         update={"examples": ExamplesConfig(train=400, valid=40, test=60)}
     )
-    one, other = ([*generate(config, seed=1)] for config in (SMALL, more))
+    one, other = (expressions(config, 1) for config in (SMALL, more))
     assert other[: len(one)] == one and len(other) == len(one) + 100
 
 
@@ -129,13 +132,13 @@ def test_duplicates_are_left_out_where_there_are_many() -> None:
         depth=2,
         arguments=2,
     )
-    texts = [text for _, text, _ in generate(config, seed=1)]
+    texts = [text for _, text, _ in expressions(config, 1)]
     assert len({*texts}) == 340
     too_many = config.model_copy(
         update={"examples": ExamplesConfig(train=400, valid=20, test=20)}
     )
     with fails(DataError):
-        list(generate(too_many, seed=1))
+        expressions(too_many, 1)
 
 
 def test_published_sizes_are_the_defaults() -> None:
@@ -149,52 +152,31 @@ def test_published_sizes_are_the_defaults() -> None:
     few = config.model_copy(
         update={"examples": ExamplesConfig(train=6, valid=1, test=1)}
     )
-    lengths = [len(text.split(" ")) for _, text, _ in generate(few, seed=1)]
+    lengths = [len(text.split(" ")) for _, text, _ in expressions(few, 1)]
     assert min(lengths) >= 500 and max(lengths) <= 2000
 
 
 def test_files_are_read_as_they_were_written(tmp_path: Path) -> None:
-    write_listops(tmp_path, SMALL, seed=1)
+    write_sequences(tmp_path, generate_listops(SMALL, 1))
     for split in ("train", "valid", "test"):
-        found = read_listops(tmp_path / f"{split}.tsv.gz")
-        expected = [
-            (text, told) for one, text, told in generate(SMALL, seed=1) if one == split
-        ]
-        texts = [" ".join(TOKENS[token] for token in row) for row in found.rows]
-        assert texts == [text for text, _ in expected]
-        assert found.targets.tolist() == [told for _, told in expected]
+        found = read_sequences(tmp_path / f"{split}.npz")
+        expected = [one for one in generate_listops(SMALL, 1) if one[0] == split]
+        assert len(found.rows) == len(expected)
+        for row, target, (_, symbols, value, _) in zip(
+            found.rows, found.targets, expected, strict=True
+        ):
+            assert row.tolist() == symbols.tolist() and target == value
 
 
-def write_gzip(path: Path, text: str) -> Path:
-    path.write_bytes(gzip.compress(text.encode()))
-    return path
-
-
-def test_published_files_have_parentheses(tmp_path: Path) -> None:
-    text = "Source\tTarget\n( ( ( [MAX 1 ) ( ( ( [SM 9 ) 2 ) ] ) ) ] )\t1\n"
-    plain = tmp_path / "basic_train.tsv"
-    plain.write_text(text)
-    for path in (plain, write_gzip(tmp_path / "train.tsv.gz", text)):
-        found = read_listops(path)
-        tokens = [TOKENS[token] for token in found.rows[0]]
-        assert tokens == ["[MAX", "1", "[SM", "9", "2", "]", "]"]
-        assert found.targets.tolist() == [1]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Source\tTarget\n[MAX 1 2 ]\t13\n",
-        "Source\tTarget\n[ADD 1 2 ]\t2\n",
-        "Source\tTarget\n[MAX 1 2 ] 2\n",
-        "a\tb\n",
-        "Source\tTarget\n",
-    ],
-)
-def test_wrong_expressions(tmp_path: Path, text: str) -> None:
-    path = write_gzip(tmp_path / "train.tsv.gz", text)
+def test_a_damaged_file(tmp_path: Path) -> None:
+    path = tmp_path / "train.npz"
+    for content in (b"PK\x03\x04 nothing", b""):
+        path.write_bytes(content)
+        with fails(DataError, path):
+            read_sequences(path)
+    np.savez(path, symbols=np.zeros(3))
     with fails(DataError, path):
-        read_listops(path)
+        read_sequences(path)
 
 
 # Pathfinder's drawings, and that nothing but the paths tells their class
@@ -227,34 +209,29 @@ def test_circles_are_connected_where_the_label_says_so() -> None:
     assert right >= 50  # 30 by chance; paths that come near each other touch
 
 
-def test_images_are_functions_of_seed_split_and_number(tmp_path: Path) -> None:
-    few = ExamplesConfig(train=5, valid=5, test=5)
-    images = {}
-    for name, seed, examples in (
-        ("one", 1, few),
-        ("same", 1, few.model_copy(update={"train": 7})),
-        ("other", 2, few),
-    ):
-        config = PICTURES.model_copy(update={"examples": examples})
-        (tmp_path / name).mkdir()
-        write_pathfinder(tmp_path / name, config, seed)
-        for split in ("train", "valid"):
-            rows = read_pathfinder(tmp_path / name / f"{split}.npz").rows
-            images[name, split] = np.stack(rows[:5])
-    assert (images["one", "train"] == images["same", "train"]).all()
-    assert (images["one", "valid"] == images["same", "valid"]).all()
-    assert (images["one", "train"] != images["one", "valid"]).any()
-    assert (images["one", "train"] != images["other", "train"]).any()
+def images(config: PathfinderConfig, seed: int, split: str) -> np.ndarray:
+    examples = generate_pathfinder(config, seed)
+    return np.stack([pixels for name, pixels, _, _ in examples if name == split])
 
 
-def test_neither_distance_nor_what_is_drawn_tells_the_class(tmp_path: Path) -> None:
-    write_pathfinder(tmp_path, PICTURES, seed=1)
-    train = read_pathfinder(tmp_path / "train.npz")
-    assert len(train.rows) == len(train.rows[0]) == 400
-    assert 0.42 < train.targets.mean() < 0.58
-    brightness = np.array([row.mean() for row in train.rows])
-    for values in (train.giveaway, brightness):
-        assert abs(auroc(train.targets, values).value - 0.5) < 0.08
+def test_images_are_functions_of_seed_split_and_number() -> None:
+    few = PICTURES.model_copy(
+        update={"examples": ExamplesConfig(train=5, valid=5, test=5)}
+    )
+    more = few.model_copy(update={"examples": ExamplesConfig(train=7, valid=5, test=5)})
+    first = images(few, 1, "train")
+    assert (images(more, 1, "train")[:5] == first).all()
+    assert (images(more, 1, "valid") == images(few, 1, "valid")).all()
+    assert (first != images(few, 1, "valid")).any()
+    assert (first != images(few, 2, "train")).any()
+
+
+def test_neither_distance_nor_what_is_drawn_tells_the_class() -> None:
+    _, pixels, targets, distances = zip(*generate_pathfinder(PICTURES, 1), strict=True)
+    assert len(pixels) == 610 and {len(row) for row in pixels} == {400}
+    assert 0.42 < np.mean(targets) < 0.58
+    for values in (distances, np.mean(pixels, axis=1)):
+        assert abs(auroc(targets, values).value - 0.5) < 0.08
 
 
 def test_paths_that_hardly_fit() -> None:
@@ -279,27 +256,6 @@ def test_paths_stay_apart_from_the_border_and_themselves() -> None:
             if second - first > 1:
                 apart = dashes[first][:, None] - dashes[second]
                 assert np.linalg.norm(apart, axis=2).min() >= 2.6
-
-
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("labels", None),
-        ("labels", np.full(3, 2, np.uint8)),
-        ("labels", np.zeros(2, np.uint8)),
-        ("images", np.zeros((3, 4, 4))),
-    ],
-)
-def test_wrong_images(tmp_path: Path, name: str, values: np.ndarray | None) -> None:
-    arrays = {"images": np.zeros((3, 4, 4), np.uint8), "labels": np.zeros(3, np.uint8)}
-    arrays |= {"distances": np.ones(3, np.float32), name: values}
-    path = tmp_path / "train.npz"
-    np.savez(path, **{key: one for key, one in arrays.items() if one is not None})
-    with fails(DataError, path):
-        read_pathfinder(path)
-    path.write_bytes(b"PK\x03\x04 nothing")
-    with fails(DataError, path):
-        read_pathfinder(path)
 
 
 # Classifiers of long sequences: commands, results, their table, and what they learn
@@ -376,7 +332,7 @@ def test_from_data_to_table(run: Run, config: Path, tmp_path: Path) -> None:
 def test_data_come_before_classifiers(run: Run, config: Path) -> None:
     words = ("experiment run", "long_range_arena", config)
     missing = run(*words, "--only", "listops-full-seed1")
-    refused(missing, 1, "listops-data/model/train.tsv.gz")
+    refused(missing, 1, "listops-data/model/train.npz")
 
 
 @pytest.mark.parametrize(
