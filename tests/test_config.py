@@ -335,10 +335,6 @@ def test_intergenic_negatives_need_an_annotation() -> None:
     for values, key in (
         ({"promoters": {"windows": windows}}, "promoters.windows.negative_sets"),
         ({"tables": {"negative_sets": ["intergenic"]}}, "tables.negative_sets"),
-        (
-            {"tables": {"context_negative_set": "intergenic"}},
-            "tables.context_negative_set",
-        ),
     ):
         held_out = {"assembly": "demo", "valid": ["demo5"], "test": ["demo6"]}
         config = parse_config({"genome": held_out, **values})
@@ -368,7 +364,7 @@ def test_keys_of_no_stage() -> None:
         "chromatin.": "variants models min_positives_report num_gpus",
         "example_scan.": "stride negative_set max_megabases",
         "tables.": "promoters chromatin initializations seeds negative_sets "
-        "models context_negative_set learning_rates",
+        "models learning_rates",
         "ablation.": " ".join(AblationConfig.model_fields),
     }
     assert unread == {

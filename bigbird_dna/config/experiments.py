@@ -28,7 +28,7 @@ class TableModel(Section):
     """A further language model, configured like the run's own except for these keys."""
 
     name: str = Field(
-        pattern="^[a-z0-9][a-z0-9.-]{0,29}$", description="name in files and in Table 5"
+        pattern="^[a-z0-9][a-z0-9.-]{0,29}$", description="name in files and tables"
     )
     attention: Literal["bigbird", "full"] = field(
         "bigbird", "value of encoder.attention"
@@ -83,10 +83,6 @@ class TablesConfig(Section):
     negative_sets: tuple[NegativeSet, ...] | None = field(
         None, "negative sets of Table 6; none: those of promoters.windows", min_length=1
     )
-    context_negative_set: NegativeSet = field(
-        "genomic",
-        "negative set of Table 6 for windows that differ from the run's in length",
-    )
     learning_rates: tuple[Annotated[float, Field(gt=0, le=1)], ...] | None = field(
         None,
         "peak learning rates of both: each is trained, that with the lowest validation loss is reported; "
@@ -106,42 +102,35 @@ class TablesConfig(Section):
         names = [OWN_MODEL, *(model.name for model in self.models)]
         if len(set(names)) < len(names):
             yield f"models: names must be different, and not {OWN_MODEL!r}"
-        rows = [
-            (model.attention, model.window) for model in self.models if model.window
-        ]
-        if len(set(rows)) < len(rows):
-            yield "models: models of the same attention must have different windows; remove one window"
 
 
 class AblationConfig(Section):
     """Comparison of attention mechanisms, run only by the workflow target `ablation`."""
 
-    mechanisms: tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")], ...] = (
-        field(
-            (
-                "full",
-                "bigbird",
-                "random",
-                "window",
-                "random_window",
-                "longformer",
-                "performer",
-                "reformer",
-                "sparse_fixed",
-                "logsparse",
-                "axial",
-                "routing",
-                "combiner_fixed",
-                "combiner_logsparse",
-                "combiner_axial_vertical",
-                "combiner_axial_horizontal",
-                "combiner_axial_rowmajor",
-                "combiner_routing",
-                "combiner_mixture",
-            ),
-            "compared values of encoder.attention",
-            min_length=1,
-        )
+    mechanisms: tuple[str, ...] = field(
+        (
+            "full",
+            "bigbird",
+            "random",
+            "window",
+            "random_window",
+            "longformer",
+            "performer",
+            "reformer",
+            "sparse_fixed",
+            "logsparse",
+            "axial",
+            "routing",
+            "combiner_fixed",
+            "combiner_logsparse",
+            "combiner_axial_vertical",
+            "combiner_axial_horizontal",
+            "combiner_axial_rowmajor",
+            "combiner_routing",
+            "combiner_mixture",
+        ),
+        "compared values of encoder.attention",
+        min_length=1,
     )
     head_init: Literal["local", "random"] | None = field(
         None, "encoder.head_init of all mechanisms; none: that of the encoder"

@@ -191,7 +191,6 @@ class Config(Section):
         for key, names in (
             ("promoters.windows.negative_sets", self.promoters.windows.negative_sets),
             ("tables.negative_sets", self.tables.negative_sets or ()),
-            ("tables.context_negative_set", (self.tables.context_negative_set,)),
         ):
             if "intergenic" in names:
                 yield (

@@ -114,8 +114,7 @@ def fit_promoters(
         write_predictions(directory / "predictions.parquet", predictions)
         if name in NETWORKS:
             copyfile(model.trained.log, directory / "training.jsonl")
-    if name in NETWORKS:
-        model.finish()
+            model.finish()
     return {split: split_metrics(predictions, split) for split in ("valid", "test")}
 
 
@@ -181,8 +180,7 @@ def fit_tracks(
         write_array(directory / "predictions.npy", predictions)
         if name in NETWORKS:
             copyfile(model.trained.log, directory / "training.jsonl")
-    if name in NETWORKS:
-        model.finish()
+            model.finish()
     return {}
 
 

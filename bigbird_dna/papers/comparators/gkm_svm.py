@@ -172,11 +172,8 @@ class GkmSvm:
         fit = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
         return np.asarray(fit.x)
 
-    def scores(self, sequences: Sequence[str]) -> Floats:
-        """Return the distances from the margins' center, (n, T)."""
-        counts = self.normalized_counts(sequences)
-        return np.asarray(counts @ self.weights.T + self.offsets)
-
     def predict(self, sequences: Sequence[str]) -> Floats:
-        """Return the logistic function of the scores, (n, T): their order, but no calibrated probability."""
-        return np.asarray(expit(self.scores(sequences)))
+        """Return the logistic function of the distances from the margins' center, (n, T): their order, but no
+        calibrated probability."""
+        scores = self.normalized_counts(sequences) @ self.weights.T + self.offsets
+        return np.asarray(expit(scores))

@@ -7,13 +7,9 @@ them, writes tables into the directory `output`, and returns lines for the log.
 _TABLE = ("tsv", "json", "md")
 EXPERIMENTS = {
     "table5": [f"tables/table5.{end}" for end in _TABLE],
-    "table6": [
-        *(f"tables/table6.{end}" for end in _TABLE),
-        "tables/table6_training.tsv",
-    ],
+    "table6": [f"tables/table6.{end}" for end in _TABLE],
     "table7": [
         *(f"tables/table7.{end}" for end in _TABLE),
-        "tables/table7_training.tsv",
         "tables/table7_tracks.tsv",
     ],
     "ablation": [f"ablation/ablation.{end}" for end in _TABLE],

@@ -120,11 +120,10 @@ class ByteStream(NamedTuple):
         return np.split(self.symbols, starts)
 
 
-def read_images(format: str, path: Path, limit: int) -> Bytes:
-    """Read the first `limit` images of a file in one of the image formats.
+def read_images(format: str, path: Path) -> Iterator[Bytes]:
+    """Yield the images of a file, S × S pixels each, as color triples per pixel, (3 S²,).
 
-    Returns color triples per pixel, (N, 3 S²) for images of S × S pixels. `DataError` for a file of another
-    form.
+    `DataError` for a file of another form.
     """
     size = 3 * IMAGE_SIDES[format] ** 2
     if format == "cifar10":
@@ -136,17 +135,16 @@ def read_images(format: str, path: Path, limit: int) -> Bytes:
                 f"{path}: expected records of {size + 1:,} bytes with labels from 0 to 9; use the binary "
                 "version of CIFAR-10"
             )
-        planes = records.reshape(-1, size + 1)[:limit, 1:]
+        images = records.reshape(-1, size + 1)[:, 1:]
     else:
-        (planes,) = read_arrays(path, "data")
-        if planes.shape[1:] != (size,) or planes.dtype != np.uint8:
+        (images,) = read_arrays(path, "data")
+        if images.shape[1:] != (size,) or images.dtype != np.uint8:
             raise DataError(
-                f"{path}: data of shape {planes.shape} and type {planes.dtype}: expected images of {size:,} "
+                f"{path}: data of shape {images.shape} and type {images.dtype}: expected images of {size:,} "
                 "bytes each"
             )
-        planes = planes[:limit]
-    count = len(planes)
-    return planes.reshape(count, 3, -1).transpose(0, 2, 1).reshape(count, size)
+    for image in images:
+        yield image.reshape(3, -1).T.ravel()
 
 
 def read_documents(format: str, path: Path) -> Iterator[bytes]:
@@ -182,30 +180,24 @@ def read_stream(
     Images are complete; the last document may be cut. `length` is the input length of documents, in symbols.
     `DataError` if the files contain no text.
     """
-    symbols: list[npt.NDArray[Any]] = []
-    if format in IMAGE_SIDES:
-        length = 3 * IMAGE_SIDES[format] ** 2
-        left = max(1, limit // length)
-        for path in paths:
-            if left > 0:
-                images = read_images(format, path, left)
-                symbols.append(images.ravel())
-                left -= len(images)
-    else:
-        for path in paths:
-            if limit <= 0:
+    images = format in IMAGE_SIDES
+    symbols: list[Symbols] = []
+    for path in paths:
+        for data in (
+            read_images(format, path) if images else read_documents(format, path)
+        ):
+            if limit <= 0 or (images and symbols and len(data) > limit):
                 break
-            for text in read_documents(format, path):
-                document = np.frombuffer(text[:limit], np.uint8)
-                if len(document):
-                    symbols += [document, np.array([END])]
-                limit -= len(document)
-                if limit <= 0:
-                    break
-        if not symbols:
-            raise DataError(f"{paths[0]}: contains no text")
-    joined = np.concatenate(symbols, dtype=np.uint16, casting="unsafe")
-    return ByteStream(joined, length, format in IMAGE_SIDES)
+            if images:
+                symbols.append(data.astype(np.uint16))
+                length = len(data)
+            elif data:
+                text = np.frombuffer(data[:limit], np.uint8)
+                symbols.append(np.append(text.astype(np.uint16), np.uint16(END)))
+            limit -= len(data)
+    if not symbols:
+        raise DataError(f"{paths[0]}: contains no text")
+    return ByteStream(np.concatenate(symbols), length, images)
 
 
 # Model

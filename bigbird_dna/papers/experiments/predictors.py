@@ -35,20 +35,10 @@ from bigbird_dna.reporting.training import read_training_log
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.task import train
 
-TRAININGS = [
-    "window",
-    "negative_set",
-    "predictor",
-    "weights",
-    "learning_rate",
-    "chosen",
-    "seeds",
-    "seconds",
-    "best_step",
-    "validation_loss",
-]
 ROW = ["window", "predictor", "weights"]
 """Columns that describe a predictor; the weights of a comparator are ""."""
+TRAINING = ["learning_rate", "seconds", "best_step"]
+"""Columns that describe the trainings of a predictor."""
 
 
 def train_predictors(
@@ -69,17 +59,17 @@ def train_predictors(
     # Name in directories, window, row of the table, changed keys and pretrained weights.
     predictors: list[tuple[str, int, str, str, dict[str, Any], Path | None]] = []
     for name, initial in product(names, tables.initializations):
-        window, attention = bins.window, config.encoder.attention
+        window, predictor = bins.window, config.encoder.attention
         keys: dict[str, Any] = {f"{task}.model.initial": initial}
         start = paths.pretrained
         for model in tables.models:
             if model.name == name:
-                window, attention = model.window or 0, model.attention
+                window, predictor = model.window or 0, name
                 keys |= encoder_keys(config, model)
                 start = paths.experiment("table5") / name / "model"
         weights = start if initial == PRETRAINED else None
         label = f"{name}-{initial}"
-        predictors.append((label, window, attention, initial, keys, weights))
+        predictors.append((label, window, predictor, initial, keys, weights))
     for name in getattr(tables, task):
         window = bins.bin if name == "gkm-svm" else max(KMER_WINDOW, bins.bin)
         predictors.append((name, window, name, "", {}, None))
@@ -172,25 +162,20 @@ def finetune(
     return train(chromatin, output, checkpoints, world, predict)
 
 
-def choose_rates(models: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return a row of `TRAININGS` for each learning rate of a predictor, with means over seeds, and the models
-    of the chosen learning rates and of all predictors without one."""
-    trained = models.dropna(subset="learning_rate").reset_index(drop=True)
-    for row, model in enumerate(trained["model"]):
+def choose_rates(models: pd.DataFrame) -> pd.DataFrame:
+    """Return the trainings with the best learning rate of each predictor, and those without a learning rate.
+
+    The best one has the lowest validation loss, as the mean over seeds of the lowest loss of a training. Its
+    trainings also get the columns `seconds`, `best_step` and `validation_loss`.
+    """
+    models = models.reset_index(drop=True)
+    for row, model in models.loc[models["learning_rate"].notna(), "model"].items():
         losses = read_training_log(model / "training.jsonl")["evaluation.loss"]
-        trained.loc[row, "seconds"] = training_seconds(model)
-        trained.loc[row, "best_step"] = losses.idxmin()
-        trained.loc[row, "validation_loss"] = losses.min()
+        models.loc[row, "seconds"] = training_seconds(model)
+        models.loc[row, "best_step"] = losses.idxmin()
+        models.loc[row, "validation_loss"] = losses.min()
     kinds = ["negative_set", *ROW]
-    table = trained.groupby([*kinds, "learning_rate"], sort=False, as_index=False).agg(
-        seeds=("seed", "size"),
-        seconds=("seconds", "mean"),
-        best_step=("best_step", "mean"),
-        validation_loss=("validation_loss", "mean"),
-    )
-    lowest = table.groupby(kinds)["validation_loss"].transform("min")
-    chosen = table["validation_loss"] == lowest
-    table["chosen"] = np.where(chosen, "yes", "no")
-    others = table.loc[~chosen, [*kinds, "learning_rate"]]
-    merged = models.merge(others, how="left", indicator=True)
-    return table[TRAININGS], models[(merged["_merge"] == "left_only").to_numpy()]
+    rates = models.groupby([*kinds, "learning_rate"], dropna=False)
+    loss = rates["validation_loss"].transform("mean")
+    lowest = loss.groupby([models[column] for column in kinds]).transform("min")
+    return models[(loss == lowest) | loss.isna()].reset_index(drop=True)

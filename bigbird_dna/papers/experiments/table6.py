@@ -15,13 +15,13 @@ from bigbird_dna.config.run import Config
 from bigbird_dna.data.predictions import ALL, compare
 from bigbird_dna.data.promoter_windows import prepare_windows
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.sources import annotation_file
 from bigbird_dna.metrics.labels import THRESHOLD
 from bigbird_dna.metrics.resampling import BLOCK_BASES, sampled_aurocs
 from bigbird_dna.papers.experiments.predictors import (
     ROW,
+    TRAINING,
     choose_rates,
     train_predictors,
 )
@@ -34,23 +34,8 @@ from bigbird_dna.papers.experiments.shared import (
 from bigbird_dna.reporting.result import write_result
 from bigbird_dna.training.distributed import World
 
-COLUMNS = [
-    "window",
-    "negative_set",
-    "stratum",
-    "predictor",
-    "weights",
-    "seeds",
-    "windows",
-    "auroc",
-    "auroc_low",
-    "auroc_high",
-    "difference",
-    "difference_low",
-    "difference_high",
-    "f1",
-    "published_f1",
-]
+CONTEXT_NEGATIVES = "genomic"
+"""Negative set of windows that differ from the run's in length."""
 # Published F1 on human promoters of 8,000 bp, `substituted` negatives.
 PUBLISHED = {"cnnprom": 0.697, "deepromoter": 0.956, "bigbird": 0.999}
 
@@ -67,7 +52,7 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
     }
     for model in tables.models:
         if model.window:
-            key = model.window, tables.context_negative_set
+            key = model.window, CONTEXT_NEGATIVES
             names.setdefault(key, []).append(model.name)
 
     configs = {}
@@ -103,13 +88,12 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
     if not trainings.complete():
         return []
 
-    training, chosen = choose_rates(pd.concat(models, ignore_index=True))
+    chosen = choose_rates(pd.concat(models))
     table = promoter_table(chosen)
     blocks = f"{BLOCK_BASES // 1000} kb of sequence with their windows"
     notes = [PUBLISHED_NOTE, f"Intervals are 95 %, over blocks of {blocks}, and seeds."]
     with into_directory(output, [*chosen["model"]]) as directory:
         write_result(directory, "table6", "Table 6: promoters", table, notes)
-        write_tsv(directory / "table6_training.tsv", training)
     return [f"table6: {len(table):,} rows"]
 
 
@@ -158,12 +142,14 @@ def promoter_table(models: pd.DataFrame) -> pd.DataFrame:
             group["f1"] = [
                 f1_score(labels, row >= THRESHOLD, zero_division=0) for row in scores
             ]
-            table = table.merge(group.groupby(ROW, as_index=False)["f1"].mean())
-            table["negative_set"], table["stratum"] = negative_set, stratum
-            table["windows"] = len(labels)
+            means = group.groupby(ROW, as_index=False)[["f1", *TRAINING]].mean()
+            table = table.merge(means)
+            table.insert(1, "negative_set", negative_set)
+            table.insert(2, "stratum", stratum)
+            table.insert(6, "windows", len(labels))
             tables.append(table)
     table = pd.concat(tables, ignore_index=True)
     published = table["predictor"].map(PUBLISHED)
     alike = (table["negative_set"] == "substituted") & (table["stratum"] == ALL)
     table["published_f1"] = published.where(alike & (table["weights"] != RANDOM))
-    return table[COLUMNS]
+    return table

@@ -22,6 +22,7 @@ from bigbird_dna.metrics.resampling import (
 )
 from bigbird_dna.papers.experiments.predictors import (
     ROW,
+    TRAINING,
     choose_rates,
     train_predictors,
 )
@@ -34,31 +35,6 @@ from bigbird_dna.reporting.arrays import open_array, open_predictions
 from bigbird_dna.reporting.result import write_result
 from bigbird_dna.reporting.track_evaluation import evaluate_tracks
 
-COLUMNS = [
-    "group",
-    "predictor",
-    "weights",
-    "seeds",
-    "window",
-    "n_tracks",
-    "median_auroc",
-    "median_auroc_low",
-    "median_auroc_high",
-    "difference",
-    "difference_low",
-    "difference_high",
-    "published_median",
-]
-TRACKS = [
-    "track",
-    "group",
-    "positives",
-    "predictor",
-    "weights",
-    "seeds",
-    "window",
-    "auroc",
-]
 # Published median AUROC over DeepSEA's tracks.
 PUBLISHED = {
     "gkm-svm": {"TF": 0.896},
@@ -87,7 +63,7 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
     if not trainings.complete():
         return []
 
-    training, chosen = choose_rates(models)
+    chosen = choose_rates(models)
     labels = config.paths.held_out_bins / "labels.npz"
     tracks = read_tracks(data / "tracks.tsv")
     least = config.chromatin.min_positives_report
@@ -98,7 +74,6 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
     ]
     with into_directory(output, [*chosen["model"]]) as directory:
         write_result(directory, "table7", "Table 7: chromatin", medians, notes)
-        write_tsv(directory / "table7_training.tsv", training)
         write_tsv(directory / "table7_tracks.tsv", each)
     return [f"table7: {len(medians):,} rows"]
 
@@ -129,7 +104,7 @@ def chromatin_tables(
 
     groups = np.array([track.group for track in tracks])
     first = models.loc[0, ROW].to_dict()
-    medians = []
+    tables = []
     for group in dict.fromkeys(groups[enough].tolist()):
         chosen = aurocs[:, enough & (groups == group)]
         count = chosen.shape[1]
@@ -137,19 +112,17 @@ def chromatin_tables(
             np.median(chosen, axis=1), resampled_medians(chosen), max(count - 1, 1)
         )
         table = compare_seeds("median_auroc", metrics, models, ROW, first, sign=-1)
+        table = table.merge(models.groupby(ROW, as_index=False)[TRAINING].mean())
         published = {name: values.get(group) for name, values in PUBLISHED.items()}
-        table["published_median"] = (
-            table["predictor"].map(published).where(table["weights"] != RANDOM)
-        )
-        medians.append(table.assign(group=group, n_tracks=count))
+        medians = table["predictor"].map(published).astype(float)
+        table["published_median"] = medians.where(table["weights"] != RANDOM)
+        table.insert(0, "group", group)
+        table.insert(5, "n_tracks", count)
+        tables.append(table)
     each = []
     for _, rows in models.groupby(ROW, sort=False):
         table = pd.DataFrame({"track": names, "group": groups, "positives": positives})
         table = table.assign(**rows.iloc[0][ROW], seeds=len(rows))
         table["auroc"] = aurocs[rows.index].mean(axis=0)
         each.append(table.dropna())
-    table = pd.concat(medians, ignore_index=True)[COLUMNS]
-    return (
-        table.astype({"published_median": float}),
-        pd.concat(each, ignore_index=True)[TRACKS],
-    )
+    return pd.concat(tables, ignore_index=True), pd.concat(each, ignore_index=True)

@@ -49,7 +49,6 @@ CHANGES: dict[str, Any] = {
         "chromatin": ["gc", "residual-cnn"],
         "seeds": [1, 2],
         "negative_sets": ["permuted"],
-        "context_negative_set": "permuted",
         "models": [{"name": "bert-64", "attention": "full", "tokens": 64}],
         "learning_rates": [1e-3, 1e-2],
     },

@@ -21,14 +21,14 @@ from bigbird_dna.config.long_range import (
 from bigbird_dna.config.reading import parse_config
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.papers.experiments.long_range_arena import accuracy_table
-from bigbird_dna.papers.experiments.long_range_sequences import (
+from bigbird_dna.papers.experiments.long_range_arena import (
     FIRST,
     OFFSET,
     OPERATORS,
     PAD,
     TOKENS,
     Sequences,
+    accuracy_table,
     draw_image,
     draw_paths,
     generate_listops,
