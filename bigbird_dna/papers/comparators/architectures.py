@@ -147,7 +147,8 @@ class DilatedBlock(nn.Sequential):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + super().forward(x)  # type: ignore[no-any-return]
+        change: Tensor = super().forward(x)  # type: ignore[no-untyped-call]
+        return x + change
 
 
 class ResidualCnn(nn.Module):

@@ -22,11 +22,11 @@ from bigbird_dna.papers.experiments.shared import (
     changed,
     compare_seeds,
     read_arrays,
-    training_seconds,
 )
 from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.pretraining.task import PretrainingTask
 from bigbird_dna.reporting.result import write_result
+from bigbird_dna.reporting.training import read_training_log
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.task import train
@@ -125,7 +125,7 @@ def pretrain_and_score(
 
 def mechanism_table(config: Config, models: pd.DataFrame) -> pd.DataFrame:
     """Return a row per mechanism, with means over seeds; `DataError` if models had other masked tokens."""
-    bits = []
+    bits: list[Any] = []
     for model in models["model"]:
         path = model / "predictions.npz"
         values, bases, blocks = read_arrays(path, "bits", "bases", "blocks")
@@ -146,7 +146,8 @@ def mechanism_table(config: Config, models: pd.DataFrame) -> pd.DataFrame:
         largest=math.inf,
     )
     table["steps"] = ablation.steps
-    seconds = models["model"].map(training_seconds).groupby(models["mechanism"])
+    logs = models["model"].map(lambda path: read_training_log(path / "training.jsonl"))
+    seconds = logs.map(lambda log: log["seconds"].max()).groupby(models["mechanism"])
     table["seconds"] = table["mechanism"].map(seconds.mean())
     table["published_masked_accuracy"] = table["mechanism"].map(PUBLISHED)
     return table

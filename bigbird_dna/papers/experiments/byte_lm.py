@@ -38,6 +38,7 @@ from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.finetuning.evaluation import without_nan
 from bigbird_dna.metrics.resampling import bits_per_base
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.encoder import Encoder
@@ -59,6 +60,7 @@ EVALUATED_INPUTS = 64
 SYMBOLS_AT_ONCE = 1 << 14
 END = 256
 """The symbol after each document; other symbols are bytes."""
+PAD = -1
 
 
 def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
@@ -181,11 +183,10 @@ def read_stream(
     `DataError` if the files contain no text.
     """
     images = format in IMAGE_SIDES
+    read: Any = read_images if images else read_documents
     symbols: list[Symbols] = []
     for path in paths:
-        for data in (
-            read_images(format, path) if images else read_documents(format, path)
-        ):
+        for data in read(format, path):
             if limit <= 0 or (images and symbols and len(data) > limit):
                 break
             if images:
@@ -216,21 +217,18 @@ class CausalNetwork(nn.Module):
         self.output = nn.Linear(config.hidden, self.first)
         initialize(self.output, config.hidden)
 
-    def forward(self, symbols: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Return logits (B, L, V) of each symbol for symbols (B, L), padded on the right, with true lengths
-        (B,)."""
+    def forward(self, symbols: Tensor) -> Tensor:
+        """Return logits (B, L, V) of each symbol for symbols (B, L), which may be padded on the right."""
         first = symbols.new_full((len(symbols), 1), self.first)
-        hidden = self.encoder(torch.cat([first, symbols[:, :-1]], 1), lengths)
-        return self.output(hidden)  # type: ignore[no-any-return]
+        return self.output(self.encoder(torch.cat([first, symbols[:, :-1]], 1)))  # type: ignore[no-any-return]
 
 
-def nats(network: nn.Module, symbols: Tensor, lengths: Tensor) -> Tensor:
+def nats(network: nn.Module, symbols: Tensor) -> Tensor:
     """Return the negative log-likelihood of each symbol in nats, (B, L); 0 for padding."""
-    padded = bool((lengths != symbols.shape[1]).any())
-    logits = network(symbols, lengths if padded else None).float()
-    losses = F.cross_entropy(logits.transpose(1, 2), symbols, reduction="none")
-    positions = torch.arange(symbols.shape[1], device=losses.device)
-    return losses * (positions < lengths.to(losses.device)[:, None])
+    logits = network(symbols.clamp(min=0)).float()
+    return F.cross_entropy(
+        logits.transpose(1, 2), symbols, ignore_index=PAD, reduction="none"
+    )
 
 
 def bits_of_inputs(network: nn.Module, inputs: Sequence[Symbols]) -> Floats:
@@ -240,8 +238,8 @@ def bits_of_inputs(network: nn.Module, inputs: Sequence[Symbols]) -> Floats:
     start = 0
     while start < len(inputs):
         end = start + max(1, SYMBOLS_AT_ONCE // len(inputs[start]))
-        symbols, lengths = pad(inputs[start:end], 0)
-        losses = nats(network, symbols.to(device), lengths)
+        symbols, _ = pad(inputs[start:end], PAD)
+        losses = nats(network, symbols.to(device))
         bits.append(losses.cpu().double().sum(1).numpy() / math.log(2))
         start = end
     return np.concatenate(bits)
@@ -272,7 +270,7 @@ class BytesTask(Task[CausalNetwork, Floats]):
         return self.section.encoder.model_copy(update=sizes)
 
     def identity(self) -> dict[str, Any]:
-        digest = hashlib.sha256(self.train.symbols).hexdigest()
+        digest = hashlib.sha256(self.train.symbols.data).hexdigest()
         return {"task": "density", "format": self.section.format, "train": digest}
 
     def build(self) -> CausalNetwork:
@@ -286,7 +284,7 @@ class BytesTask(Task[CausalNetwork, Floats]):
         for draw in draws[first : first + count]:
             start = stream.starts[draw]
             inputs.append(stream.symbols[start : start + stream.length])
-        symbols, lengths = pad(inputs, 0)
+        symbols, lengths = pad(inputs, PAD)
         return {"symbols": symbols, "lengths": lengths}
 
     def counts(self, batch: Batch) -> dict[str, float]:
@@ -296,13 +294,12 @@ class BytesTask(Task[CausalNetwork, Floats]):
         self, network: nn.Module, batch: Batch, totals: dict[str, float]
     ) -> Tensor:
         """Cross-entropy of every symbol, given the preceding symbols of its input."""
-        losses = nats(network, batch["symbols"], batch["lengths"])
-        return losses.sum() / totals["symbols"]
+        return nats(network, batch["symbols"]).sum() / totals["symbols"]
 
     def evaluate(self, network: nn.Module, world: World) -> dict[str, float]:
         inputs = self.test.inputs()[:EVALUATED_INPUTS]
         bits = bits_of_inputs(network, inputs).sum()
-        count = np.count_nonzero(np.concatenate(inputs) != END)
+        count = int(np.count_nonzero(np.concatenate(inputs) != END))
         return {"bits_per_byte": float(bits) / max(1, count)}
 
     def measure(self, trained: TrainingResult[CausalNetwork]) -> Floats:
@@ -318,22 +315,20 @@ class BytesTask(Task[CausalNetwork, Floats]):
         numbers = np.arange(len(inputs))
         rates = bits_per_base({"model": bits}, counts, numbers, "model")
         value, low, high = rates["model"].bits_per_base
-        several = len(inputs) > 1  # a single input has no interval
-        compressed = lzma.compress(
-            self.test.symbols[self.test.symbols != END].astype(np.uint8)
-        )
-        result = {
+        data = self.test.symbols[self.test.symbols != END].astype(np.uint8)
+        result: dict[str, Any] = {
             "format": self.section.format,
             "attention": self.section.encoder.attention,
             "bits_per_byte": value,
-            "bits_per_byte_low": low if several else None,
-            "bits_per_byte_high": high if several else None,
-            "by_lzma": 8 * len(compressed) / sum(counts),
+            "bits_per_byte_low": low,
+            "bits_per_byte_high": high,
+            "by_lzma": 8 * len(lzma.compress(data)) / len(data),
             "test_inputs": len(inputs),
-            "test_bytes": int(sum(counts)),
+            "test_bytes": len(data),
             "input_symbols": self.train.length,
             "parameters": trained.effort["parameters"],
             "steps": trained.progress.step,
         }
+        result = without_nan(result)  # a single input has no interval
         write_network(directory, self.encoder, trained, result)
         return result

@@ -11,10 +11,10 @@ therefore predicts the class, which a baseline confirms.
 """
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -38,12 +38,11 @@ from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.run import Config
 from bigbird_dna.config.training import TrainingConfig
 from bigbird_dna.console import progress
-from bigbird_dna.disk.atomic import checksum
-from bigbird_dna.disk.directories import atomic_directory, into_directory
-from bigbird_dna.errors import DataError
+from bigbird_dna.disk.directories import into_directory
+from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.heads import Classifier
-from bigbird_dna.papers.experiments.shared import Trainings, read_arrays
+from bigbird_dna.papers.experiments.shared import Trainings
 from bigbird_dna.reporting.result import write_result
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.draws import Epochs
@@ -51,44 +50,35 @@ from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.task import Task, TrainingResult, train, write_network
 
 Bytes = npt.NDArray[np.uint8]
+Ids = npt.NDArray[np.uint16]
 Floats = npt.NDArray[np.float64]
 
 # Axes: N sequences, B batch, L tokens.
 
 SPLITS = ("train", "valid", "test")
 PAD, FIRST, OFFSET = 0, 1, 2
-"""Ids of padding and of the first token, and the offset added to symbols."""
-
-
+"""Ids of padding and of the first token, and the lowest id of other tokens."""
 EVALUATED_SEQUENCES = 2_000
 """Most validation sequences evaluated during training."""
 TOKENS_AT_ONCE = 1 << 15
 
 
 def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
-    """Make the data of each task, train its classifiers, and compare them; without the section, sizes are
-    those published."""
+    """Train the classifiers of each task, and compare them; without the section, sizes are those published."""
     section = config.long_range_arena or LongRangeConfig()
     for encoder in section.encoders.values():
         encoder.check_no_bases()
-        encoder.check_pooling(section.pooling, "long_range_arena")
+        if encoder.causal and section.pooling == "cls":
+            raise ConfigError(
+                "long_range_arena.pooling must be mean with encoder.causal: the first token attends to no other"
+            )
     results = []
-    for task in section.tasks:
-        name = f"{task}-data"
-        data, seed = trainings.model(name), section.data_seed
-        sizes = getattr(section, task).model_dump(exclude={"training"})
-        work = partial(write_data, section, task)
-        trainings.run(name, Config(), "long-range", work, seed=seed, sizes=sizes)
-        done = [data.parent / "finished.json"]
-        for attention in section.encoders:
-            for seed in section.seeds:
-                name = f"{task}-{attention}-seed{seed}"
-                classifier = SequenceTask(section, task, attention, seed, data)
-                work = partial(train, classifier)
-                options = {"attention": attention, "seed": seed}
-                results.append(
-                    trainings.run(name, config, "long-range", work, done, **options)
-                )
+    for task, attention, seed in product(
+        section.tasks, section.encoders, section.seeds
+    ):
+        name = f"{task}-{attention}-seed{seed}"
+        work = partial(train_classifier, section, task, attention, seed)
+        results.append(trainings.run(name, config, "long-range", work))
     if not trainings.complete():
         return []
     table = accuracy_table(pd.DataFrame(results))
@@ -97,18 +87,24 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
     return [f"long_range_arena: {len(table):,} rows"]
 
 
-def write_data(
-    section: LongRangeConfig, task: str, output: Path, checkpoints: Path, world: World
+def train_classifier(
+    section: LongRangeConfig,
+    task: str,
+    attention: str,
+    seed: int,
+    output: Path,
+    checkpoints: Path,
+    world: World,
 ) -> dict[str, Any]:
-    """Write the generated sequences of a task into a directory."""
-    if world.is_first:
-        with atomic_directory(output) as directory:
-            if task == "listops":
-                examples = generate_listops(section.listops, section.data_seed)
-            else:
-                examples = generate_pathfinder(section.pathfinder, section.data_seed)
-            write_sequences(directory, examples)
-    return {}
+    """Generate the sequences of a task, and train a classifier; returns its results."""
+    if task == "listops":
+        examples = generate_listops(section.listops, section.data_seed)
+    else:
+        examples = generate_pathfinder(section.pathfinder, section.data_seed)
+    table = pd.DataFrame(examples, columns=["split", "tokens", "target", "giveaway"])
+    splits = dict([*table.groupby("split")])
+    classifier = SequenceTask(section, task, attention, seed, splits)
+    return train(classifier, output, checkpoints, world)
 
 
 def accuracy_table(results: pd.DataFrame) -> pd.DataFrame:
@@ -117,78 +113,30 @@ def accuracy_table(results: pd.DataFrame) -> pd.DataFrame:
     Intervals are over test sequences, which are the same for all seeds: more seeds do not reduce them.
     """
     groups = results.groupby(["task", "attention"])
-    table = groups.first().reset_index().drop(columns="seed")
-    accuracy = groups["accuracy"].agg(["size", "mean", "min", "max"]).reset_index()
-    shift = accuracy["mean"] - table["accuracy"]
-    table["accuracy"] = accuracy["mean"]
-    table["accuracy_low"] = (table["accuracy_low"] + shift).clip(lower=0)
-    table["accuracy_high"] = (table["accuracy_high"] + shift).clip(upper=1)
-    table.insert(2, "seeds", accuracy["size"])
-    table.insert(6, "seed_spread", accuracy["max"] - accuracy["min"])
-    return table.sort_values(
-        ["task", "accuracy"], ascending=[True, False], ignore_index=True
-    )
+    table = groups.mean().drop(columns="seed")
+    table.insert(0, "seeds", groups.size())
+    table.insert(4, "seed_spread", groups["accuracy"].agg(np.ptp))
+    counts = dict.fromkeys(["test_sequences", "parameters", "steps"], int)
+    table = table.astype(counts).reset_index()
+    return table.sort_values(["task", "accuracy"], ascending=[True, False])
 
 
 # Data
 
+Example = tuple[str, Ids, int, float]
+"""Split, ids of the tokens, class, and what the baseline knows: the first operator, or the distance of the
+circles."""
 
-@dataclass(frozen=True)
-class Sequences:
-    """Symbols and class of each sequence."""
-
-    rows: Sequence[Bytes]
-    targets: npt.NDArray[np.int64]  # (N,)
-    giveaway: npt.NDArray[Any]  # (N,) feature of the baselines, which read no sequence
-
-    def batch(self, indices: Sequence[int]) -> dict[str, Tensor]:
-        """Return `ids` (B, L) with the first token prepended, right-padded, and `lengths`, `targets` (B,)."""
-        rows = []
-        for index in indices:
-            symbols = self.rows[index].astype(np.int64)
-            rows.append(np.append(FIRST, symbols + OFFSET))
-        ids, lengths = pad(rows, PAD)
-        targets = torch.from_numpy(self.targets[np.asarray(indices, np.intp)])
-        return {"ids": ids, "lengths": lengths, "targets": targets}
-
-
-Example = tuple[str, Bytes, int, float]
-"""Split, symbols, class, and the feature of the baseline."""
-
-
-def write_sequences(directory: Path, examples: Iterable[Example]) -> None:
-    """Write `train.npz`, `valid.npz` and `test.npz` with the arrays `symbols` of all N sequences one after the
-    other, `lengths` (N,), `targets` (N,) and `giveaway` (N,)."""
-    columns = ["split", "symbols", "target", "giveaway"]
-    table = pd.DataFrame(examples, columns=columns)
-    for split, rows in table.groupby("split"):
-        np.savez_compressed(
-            directory / f"{split}.npz",
-            symbols=np.concatenate([*rows["symbols"]]),
-            lengths=rows["symbols"].map(len),
-            targets=rows["target"],
-            giveaway=rows["giveaway"],
-        )
-
-
-def read_sequences(path: Path) -> Sequences:
-    """Read a file of `write_sequences`; `DataError` names a damaged file."""
-    names = ("symbols", "lengths", "targets", "giveaway")
-    symbols, lengths, targets, giveaway = read_arrays(path, *names)
-    return Sequences(np.split(symbols, lengths.cumsum()[:-1]), targets, giveaway)
-
-
-# ListOps
-
-OPERATORS: dict[str, Callable[[list[int]], int]] = {
-    "[MAX": max,
-    "[MIN": min,
+OPERATORS: list[tuple[str, Callable[[list[int]], int]]] = [
+    ("[MAX", max),
+    ("[MIN", min),
     # Of an even number of values, the mean of the central two, rounded down.
-    "[MED": lambda values: int(median(values)),
-    "[SM": lambda values: sum(values) % 10,
-}
-END = "]"
-TOKENS = (*OPERATORS, END, *map(str, range(10)))
+    ("[MED", lambda values: int(median(values))),
+    ("[SM", lambda values: sum(values) % 10),
+]
+"""Name and function of the tokens from `OFFSET` on."""
+END, DIGIT = OFFSET + 4, OFFSET + 5
+"""Ids of a closing bracket, and of the digit 0."""
 OPERATOR_SHARE = 0.25  # fraction of operators among arguments, as published
 TRIES = 20_000  # per expression: the configured sizes may be hard to meet
 
@@ -207,13 +155,14 @@ def generate_listops(config: ListOpsConfig, seed: int) -> Iterator[Example]:
         for number in progress(range(count), split, count, "expressions"):
             source = random.Random(f"{seed} {split} {number}")
             for _ in range(TRIES):
-                tokens: list[str] = []
+                tokens: list[int] = []
                 try:
                     value = _grow(source, config, 1, tokens)
                 except _TooLong:
                     continue
                 key = hash(tuple(tokens))
-                if len(tokens) >= config.shortest and key not in seen:
+                fits = config.shortest <= len(tokens) <= config.longest
+                if fits and key not in seen:
                     break
             else:
                 raise DataError(
@@ -221,29 +170,26 @@ def generate_listops(config: ListOpsConfig, seed: int) -> Iterator[Example]:
                     "allow longer expressions, or request fewer"
                 )
             seen.add(key)
-            symbols = np.array([TOKENS.index(token) for token in tokens], np.uint8)
-            yield split, symbols, value, symbols[0]
+            yield split, np.array([FIRST, *tokens], np.uint16), value, tokens[0]
 
 
 def _grow(
-    source: random.Random, config: ListOpsConfig, depth: int, tokens: list[str]
+    source: random.Random, config: ListOpsConfig, depth: int, tokens: list[int]
 ) -> int:
     """Append an expression to `tokens`, and return its value."""
     if len(tokens) > config.longest:
         raise _TooLong
     if depth > 1 and (depth >= config.depth or source.random() >= OPERATOR_SHARE):
         value = source.randrange(10)
-        tokens.append(str(value))
+        tokens.append(DIGIT + value)
         return value
-    operator = source.choice([*OPERATORS])
-    tokens.append(operator)
+    operator = source.randrange(len(OPERATORS))
+    tokens.append(OFFSET + operator)
     values = []
     for _ in range(source.randint(2, config.arguments)):
         values.append(_grow(source, config, depth + 1, tokens))
     tokens.append(END)
-    if len(tokens) > config.longest:
-        raise _TooLong
-    return OPERATORS[operator](values)
+    return OPERATORS[operator][1](values)
 
 
 # Pathfinder: N images or paths, S pixels per side, D dashes, P points.
@@ -280,7 +226,7 @@ def draw_paths(
     dash = np.arange(dashes).repeat(DASH_POINTS)
     adjacent = abs(dash[:, None] - dash) <= 1
     apart = [(adjacent | (cdist(path, path) >= APART)).all() for path in paths]
-    return paths[np.array(apart, bool)]
+    return np.asarray(paths[np.array(apart, bool)])
 
 
 def draw_image(
@@ -334,7 +280,8 @@ def generate_pathfinder(config: PathfinderConfig, seed: int) -> Iterator[Example
         for image_number in progress(range(count), split, count, "images"):
             rng = np.random.default_rng((seed, number, image_number))
             image, connected, distance = draw_image(rng, config)
-            yield split, image.ravel(), int(connected), distance
+            tokens = np.append(FIRST, OFFSET + image.ravel().astype(np.uint16))
+            yield split, tokens, int(connected), distance
 
 
 # Training
@@ -352,7 +299,7 @@ class SequenceTask(Task[Classifier, np.ndarray]):
     task: str
     attention: str
     seed: int
-    directory: Path
+    data: dict[str, pd.DataFrame]
 
     @property
     def config(self) -> TrainingConfig:
@@ -360,25 +307,18 @@ class SequenceTask(Task[Classifier, np.ndarray]):
         return training.model_copy(update={"seed": self.seed})
 
     @cached_property
-    def data(self) -> dict[str, Sequences]:
-        return {
-            split: read_sequences(self.directory / f"{split}.npz") for split in SPLITS
-        }
-
-    @property
     def encoder(self) -> EncoderConfig:
-        symbols = len(TOKENS) if self.task == "listops" else 256
-        longest = 0
-        for split in self.data.values():
-            longest = max(longest, *map(len, split.rows))
-        sizes = {"vocabulary": symbols + OFFSET, "max_length": max(16, longest + 1)}
+        vocabulary = DIGIT + 10 if self.task == "listops" else OFFSET + 256
+        longest = max(split["tokens"].map(len).max() for split in self.data.values())
+        sizes = {"vocabulary": vocabulary, "max_length": max(16, int(longest))}
         return self.section.encoders[self.attention].model_copy(update=sizes)
 
     def identity(self) -> dict[str, Any]:
+        sizes = getattr(self.section, self.task).model_dump(exclude={"training"})
         return {
             "task": self.task,
             "pooling": self.section.pooling,
-            "data": checksum(self.directory / "train.npz"),
+            "data": [self.section.data_seed, sizes],
         }
 
     def build(self) -> Classifier:
@@ -388,12 +328,18 @@ class SequenceTask(Task[Classifier, np.ndarray]):
     @cached_property
     def epochs(self) -> Epochs:
         """A new order in each epoch."""
-        count = len(self.data["train"].rows)
-        return Epochs(self.config.seed, np.arange(count))
+        return Epochs(self.config.seed, np.arange(len(self.data["train"])))
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         start = step * self.config.batch_size + first
-        return self.data["train"].batch(self.epochs.indices(start, count))
+        return self.examples("train", self.epochs.indices(start, count))
+
+    def examples(self, split: str, indices: Sequence[int]) -> Batch:
+        """Return `ids` (B, L), right-padded, and `lengths`, `targets` (B,)."""
+        rows = self.data[split].iloc[list(indices)]
+        ids, lengths = pad([*rows["tokens"]], PAD)
+        targets = torch.tensor(rows["target"].to_numpy())
+        return {"ids": ids, "lengths": lengths, "targets": targets}
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"sequences": float(len(batch["targets"]))}
@@ -405,20 +351,21 @@ class SequenceTask(Task[Classifier, np.ndarray]):
         loss = F.cross_entropy(logits, batch["targets"], reduction="sum")
         return loss / totals["sequences"]
 
-    def predict(self, network: nn.Module, split: str, rows: Sequence[int]) -> Tensor:
-        """Return the logits of some sequences of a split, (N, classes)."""
+    def predict(self, network: nn.Module, split: str, limit: int | None) -> Tensor:
+        """Return the logits of the first sequences of a split, (N, classes)."""
         device = next(network.parameters()).device
         size = max(1, TOKENS_AT_ONCE // self.encoder.max_length)
+        indices = range(len(self.data[split]))[:limit]
         logits = []
-        for start in range(0, len(rows), size):
-            batch = self.data[split].batch(rows[start : start + size])
+        for start in range(0, len(indices), size):
+            batch = self.examples(split, indices[start : start + size])
             outputs = network(batch["ids"].to(device), batch["lengths"])
             logits.append(outputs.float().cpu())
         return torch.cat(logits)
 
     def evaluate(self, network: nn.Module, world: World) -> dict[str, float]:
-        targets = torch.tensor(self.data["valid"].targets[:EVALUATED_SEQUENCES])
-        logits = self.predict(network, "valid", range(len(targets)))
+        logits = self.predict(network, "valid", EVALUATED_SEQUENCES)
+        targets = torch.tensor(self.data["valid"]["target"].to_numpy()[: len(logits)])
         return {
             "loss": float(F.cross_entropy(logits, targets)),
             "accuracy": float((logits.argmax(1) == targets).double().mean()),
@@ -426,25 +373,18 @@ class SequenceTask(Task[Classifier, np.ndarray]):
 
     def measure(self, trained: TrainingResult[Classifier]) -> np.ndarray:
         """Return the predicted class of each test sequence."""
-
-        def classes(rows: Sequence[int]) -> np.ndarray:
-            logits = self.predict(trained.network, "test", rows)
-            return logits.argmax(1).numpy()
-
-        count = len(self.data["test"].rows)
-        return trained.world.divide(range(count), classes)
+        return self.predict(trained.network, "test", None).argmax(1).numpy()
 
     def write(
         self, directory: Path, trained: TrainingResult[Classifier], measured: np.ndarray
     ) -> dict[str, Any]:
         train, test = self.data["train"], self.data["test"]
-        right, count = int((measured == test.targets).sum()), len(measured)
+        right, count = int((measured == test["target"]).sum()), len(test)
         interval = binomtest(right, count).proportion_ci(method="wilson")
-        listops = self.task == "listops"
         # The most frequent class of each operator, or one threshold of the distance.
-        tree = DecisionTreeClassifier(
-            max_depth=None if listops else 1, random_state=0
-        ).fit(train.giveaway[:, None], train.targets)
+        depth = None if self.task == "listops" else 1
+        tree = DecisionTreeClassifier(max_depth=depth, random_state=0)
+        tree.fit(train[["giveaway"]], train["target"])
         result = {
             "task": self.task,
             "attention": self.attention,
@@ -452,10 +392,7 @@ class SequenceTask(Task[Classifier, np.ndarray]):
             "accuracy": right / count,
             "accuracy_low": float(interval.low),
             "accuracy_high": float(interval.high),
-            "baseline": float(tree.score(test.giveaway[:, None], test.targets)),
-            "baseline_name": "first operator alone"
-            if listops
-            else "distance of the circles alone",
+            "baseline": float(tree.score(test[["giveaway"]], test["target"])),
             "test_sequences": count,
             "parameters": trained.effort["parameters"],
             "steps": trained.progress.step,

@@ -28,7 +28,6 @@ from bigbird_dna.papers.experiments.shared import (
     Trainings,
     Work,
     changed,
-    training_seconds,
 )
 from bigbird_dna.papers.experiments.table5 import encoder_keys
 from bigbird_dna.reporting.training import read_training_log
@@ -67,38 +66,38 @@ def train_predictors(
                 window, predictor = model.window or 0, name
                 keys |= encoder_keys(config, model)
                 start = paths.experiment("table5") / name / "model"
-        weights = start if initial == PRETRAINED else None
+        path = start if initial == PRETRAINED else None
         label = f"{name}-{initial}"
-        predictors.append((label, window, predictor, initial, keys, weights))
+        predictors.append((label, window, predictor, initial, keys, path))
     for name in getattr(tables, task):
         window = bins.bin if name == "gkm-svm" else max(KMER_WINDOW, bins.bin)
         predictors.append((name, window, name, "", {}, None))
 
     evaluation = getattr(config, task).evaluation.model_dump(mode="json")
     rows = []
-    for name, window, predictor, initial, keys, start in predictors:
+    for label, window, predictor, weights, keys, path in predictors:
         prefix = ""
         if task == "promoters":
             window = config.promoters.windows.length
             prefix = f"{window}-{negative_set}-"
-        trained = initial != "" or name in NETWORK_NAMES
+        trained = weights != "" or label in NETWORK_NAMES
         rates = (tables.learning_rates if trained else None) or [None]
         for rate, seed in product(rates, tables.seeds if trained else tables.seeds[:1]):
-            directory = f"{prefix}{name}-seed{seed}"
+            directory = f"{prefix}{label}-seed{seed}"
             changes = {**keys, f"{task}.training.seed": seed}
             if rate is not None:
                 changes[f"{task}.training.optimizer.learning_rate"] = rate
-                directory = f"{prefix}{name}-rate-{rate:g}-seed{seed}"
+                directory = f"{prefix}{label}-rate-{rate:g}-seed{seed}"
             run = changed(config, changes, directory)
             work: Work
-            if initial:
-                work = partial(finetune, run, task, data, window, negative_set, start)
+            if weights:
+                work = partial(finetune, run, task, data, window, negative_set, path)
             elif task == "promoters":
-                options = name, seed, negative_set, data, paths.reference
+                options = label, seed, negative_set, data, paths.reference
                 work = partial(fit_promoters, run, *options)
             else:
                 work = partial(
-                    fit_tracks, run, name, seed, data, paths.reference, window
+                    fit_tracks, run, label, seed, data, paths.reference, window
                 )
             inputs = [data / "labels.npz", paths.reference, config.model_tokenizer]
             trainings.run(
@@ -106,8 +105,8 @@ def train_predictors(
                 run,
                 task,
                 work,
-                inputs if start is None else [*inputs, start],
-                predictor=name,
+                inputs if path is None else [*inputs, path],
+                predictor=label,
                 negative_set=negative_set,
                 seed=seed,
                 evaluation=evaluation,
@@ -118,7 +117,7 @@ def train_predictors(
                     "window": window,
                     "negative_set": negative_set,
                     "predictor": predictor,
-                    "weights": initial,
+                    "weights": weights,
                     "learning_rate": optimizer.learning_rate if trained else np.nan,
                     "seed": seed,
                     "model": trainings.model(directory),
@@ -169,11 +168,12 @@ def choose_rates(models: pd.DataFrame) -> pd.DataFrame:
     trainings also get the columns `seconds`, `best_step` and `validation_loss`.
     """
     models = models.reset_index(drop=True)
-    for row, model in models.loc[models["learning_rate"].notna(), "model"].items():
-        losses = read_training_log(model / "training.jsonl")["evaluation.loss"]
-        models.loc[row, "seconds"] = training_seconds(model)
-        models.loc[row, "best_step"] = losses.idxmin()
-        models.loc[row, "validation_loss"] = losses.min()
+    trained = models.loc[models["learning_rate"].notna(), "model"]
+    logs = trained.map(lambda model: read_training_log(model / "training.jsonl"))
+    losses = logs.map(lambda log: log["evaluation.loss"])
+    models["seconds"] = logs.map(lambda log: log["seconds"].max())
+    models["best_step"] = losses.map(lambda loss: loss.idxmin())
+    models["validation_loss"] = losses.map(lambda loss: loss.min())
     kinds = ["negative_set", *ROW]
     rates = models.groupby([*kinds, "learning_rate"], dropna=False)
     loss = rates["validation_loss"].transform("mean")

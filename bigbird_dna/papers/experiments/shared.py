@@ -27,7 +27,6 @@ from bigbird_dna.metrics.resampling import (
     mean_over_seeds,
     with_width,
 )
-from bigbird_dna.reporting.training import read_training_log
 from bigbird_dna.training.distributed import World, world
 
 Work = Callable[[Path, Path, World], dict[str, Any]]
@@ -125,7 +124,7 @@ def compare_seeds(
     metrics: SampledMetrics,
     models: pd.DataFrame,
     by: Sequence[str],
-    reference: Mapping[str, Any],
+    reference: Mapping[Any, Any],
     *,
     sign: int = 1,
     largest: float = 1.0,
@@ -166,11 +165,6 @@ def compare_seeds(
     ends = ("", "_low", "_high")
     columns = [column + end for column in (name, "difference") for end in ends]
     return pd.DataFrame(rows, columns=[*by, "seeds", *columns])
-
-
-def training_seconds(model: Path) -> float:
-    """Return the time of a training's steps, without evaluations."""
-    return float(read_training_log(model / "training.jsonl")["seconds"].max())
 
 
 def read_arrays(path: Path, *names: str) -> list[NDArray[Any]]:

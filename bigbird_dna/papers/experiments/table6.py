@@ -46,7 +46,7 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
         raise ConfigError("table6: needs promoters in this run")
     tables, paths, windows = config.tables, config.paths, config.promoters.windows
     # Language models by window length and negative set.
-    names = {
+    names: dict[tuple[int, str], list[str]] = {
         (windows.length, negative_set): [OWN_MODEL]
         for negative_set in tables.negative_sets or windows.negative_sets
     }
@@ -114,10 +114,9 @@ def promoter_table(models: pd.DataFrame) -> pd.DataFrame:
     """Return AUROC and F1 on test windows, by window length, negative set and stratum, and the difference of
     the first fine-tuned model to each predictor."""
     tables = []
-    for (_, negative_set), group in models.groupby(
-        ["window", "negative_set"], sort=False
-    ):
+    for _, group in models.groupby(["window", "negative_set"], sort=False):
         group = group.reset_index(drop=True)
+        negative_set = str(group["negative_set"][0])
         files = {}
         for number, model in enumerate(group["model"]):
             files[str(number)] = model / "predictions.parquet"

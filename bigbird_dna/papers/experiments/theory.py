@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from bigbird_dna.config.mechanisms import OF_PATTERNS
 from bigbird_dna.config.network import EncoderConfig
@@ -167,22 +167,22 @@ def run_on_decoder(
     whether it is the first node after a step.
     """
     start = next(iter(machine))[0]
-    states, symbols = [start], [BLANK, *tape]
-    for (state, symbol), (next_state, written, _) in machine.items():
-        states += [state, next_state]
-        symbols += [symbol, written]
+    outputs = machine.values()
+    states = [start, *(unit[0] for unit in machine), *(output[0] for output in outputs)]
+    symbols = [BLANK, *tape, *(unit[1] for unit in machine)]
+    symbols += [output[1] for output in outputs]
     states, symbols = list(dict.fromkeys(states)), list(dict.fromkeys(symbols))
     # Layer 1: a key and a value per token of the input, with the blank token last.
     input_keys = [*map(_key, range(len(tape))), ANYWHERE]
     input_values = _one_hot([*tape, BLANK], symbols)
     # Layer 2: a unit per state and symbol; a unit without an entry keeps all.
     units = list(product(states, symbols))
-    outputs = [machine.get(unit, (*unit, 0)) for unit in units]
-    of_state = _one_hot([state for state, _ in units], states)  # (S A, S)
-    of_symbol = _one_hot([symbol for _, symbol in units], symbols)  # (S A, A)
-    to_state = _one_hot([output[0] for output in outputs], states)
-    to_symbol = _one_hot([output[1] for output in outputs], symbols)
-    moves = np.array([output[2] for output in outputs], np.float64)
+    entries = [machine.get(unit, (*unit, 0)) for unit in units]
+    of_state = _one_hot([unit[0] for unit in units], states)  # (S A, S)
+    of_symbol = _one_hot([unit[1] for unit in units], symbols)  # (S A, A)
+    to_state = _one_hot([entry[0] for entry in entries], states)
+    to_symbol = _one_hot([entry[1] for entry in entries], symbols)
+    moves = np.array([entry[2] for entry in entries], np.float64)
     # Layer 3: the key and value of each node.
     keys: list[list[float]] = []
     values: list[Floats] = []
@@ -222,9 +222,7 @@ def _key(cell: float) -> list[float]:
     return [cell, cell**2, 1.0, 0.0]
 
 
-def _attend(
-    cell: float, keys: Sequence[list[float]], values: Sequence[Floats]
-) -> Floats:
+def _attend(cell: float, keys: Sequence[list[float]], values: ArrayLike) -> Floats:
     """Return the mean of values (N, A), with the softmax of the keys' products with the query of a cell."""
     query = SHARPNESS * np.array([2 * cell, -1.0, -(cell**2), -1.0])
     scores = np.array(keys) @ query

@@ -26,15 +26,12 @@ from bigbird_dna.papers.experiments.long_range_arena import (
     OFFSET,
     OPERATORS,
     PAD,
-    TOKENS,
-    Sequences,
+    SequenceTask,
     accuracy_table,
     draw_image,
     draw_paths,
     generate_listops,
     generate_pathfinder,
-    read_sequences,
-    write_sequences,
 )
 from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
@@ -54,7 +51,7 @@ def evaluate(tokens: list[str]) -> int:
     """The value of an expression, by lists within lists."""
     lists: list[list[Any]] = [[]]
     for token in tokens:
-        if token in OPERATORS:
+        if token in NAMES:
             lists.append([token])
         elif token == "]":
             name, *values = lists.pop()
@@ -74,12 +71,17 @@ def evaluate(tokens: list[str]) -> int:
     return int(value)
 
 
+NAMES = [name for name, _ in OPERATORS]
+TEXTS = [*NAMES, "]", *map(str, range(10))]
+
+
 def expressions(config: ListOpsConfig, seed: int) -> list[tuple[str, str, int]]:
     """Split, text and value of each expression."""
     found = []
-    for split, symbols, value, first in generate_listops(config, seed):
-        assert first == symbols[0]
-        found.append((split, " ".join(TOKENS[symbol] for symbol in symbols), value))
+    for split, tokens, value, operator in generate_listops(config, seed):
+        assert tokens[0] == FIRST and tokens[1] == operator
+        text = " ".join(TEXTS[token - OFFSET] for token in tokens[1:])
+        found.append((split, text, value))
     return found
 
 
@@ -98,13 +100,13 @@ def test_what_is_generated() -> None:
     for _, text, value in found:
         tokens = text.split(" ")
         assert 8 <= len(tokens) <= 40 and evaluate(tokens) == value
-        assert tokens.count("]") == sum(token in OPERATORS for token in tokens) > 0
+        assert tokens.count("]") == sum(token in NAMES for token in tokens) > 0
         depths.add(
-            int(np.cumsum([(one in OPERATORS) - (one == "]") for one in tokens]).max())
+            int(np.cumsum([(one in NAMES) - (one == "]") for one in tokens]).max())
         )
         counts: list[int] = []
         for token in tokens:
-            if token in OPERATORS:
+            if token in NAMES:
                 counts.append(0)
                 continue
             if token == "]":
@@ -156,29 +158,6 @@ def test_published_sizes_are_the_defaults() -> None:
     assert min(lengths) >= 500 and max(lengths) <= 2000
 
 
-def test_files_are_read_as_they_were_written(tmp_path: Path) -> None:
-    write_sequences(tmp_path, generate_listops(SMALL, 1))
-    for split in ("train", "valid", "test"):
-        found = read_sequences(tmp_path / f"{split}.npz")
-        expected = [one for one in generate_listops(SMALL, 1) if one[0] == split]
-        assert len(found.rows) == len(expected)
-        for row, target, (_, symbols, value, _) in zip(
-            found.rows, found.targets, expected, strict=True
-        ):
-            assert row.tolist() == symbols.tolist() and target == value
-
-
-def test_a_damaged_file(tmp_path: Path) -> None:
-    path = tmp_path / "train.npz"
-    for content in (b"PK\x03\x04 nothing", b""):
-        path.write_bytes(content)
-        with fails(DataError, path):
-            read_sequences(path)
-    np.savez(path, symbols=np.zeros(3))
-    with fails(DataError, path):
-        read_sequences(path)
-
-
 # Pathfinder's drawings, and that nothing but the paths tells their class
 
 
@@ -211,7 +190,7 @@ def test_circles_are_connected_where_the_label_says_so() -> None:
 
 def images(config: PathfinderConfig, seed: int, split: str) -> np.ndarray:
     examples = generate_pathfinder(config, seed)
-    return np.stack([pixels for name, pixels, _, _ in examples if name == split])
+    return np.stack([tokens for name, tokens, _, _ in examples if name == split])
 
 
 def test_images_are_functions_of_seed_split_and_number() -> None:
@@ -228,7 +207,7 @@ def test_images_are_functions_of_seed_split_and_number() -> None:
 
 def test_neither_distance_nor_what_is_drawn_tells_the_class() -> None:
     _, pixels, targets, distances = zip(*generate_pathfinder(PICTURES, 1), strict=True)
-    assert len(pixels) == 610 and {len(row) for row in pixels} == {400}
+    assert len(pixels) == 610 and {len(row) for row in pixels} == {401}
     assert 0.42 < np.mean(targets) < 0.58
     for values in (distances, np.mean(pixels, axis=1)):
         assert abs(auroc(targets, values).value - 0.5) < 0.08
@@ -329,12 +308,6 @@ def test_from_data_to_table(run: Run, config: Path, tmp_path: Path) -> None:
     assert (model / "weights.safetensors").read_bytes() == weights
 
 
-def test_data_come_before_classifiers(run: Run, config: Path) -> None:
-    words = ("experiment run", "long_range_arena", config)
-    missing = run(*words, "--only", "listops-full-seed1")
-    refused(missing, 1, "listops-data/model/train.npz")
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -359,7 +332,9 @@ def test_encoders_that_cannot_be_used(run: Run, config: Path) -> None:
 
 
 def test_means_over_seeds() -> None:
+    numbers = dict.fromkeys(["baseline", "test_sequences", "parameters", "steps"], 1)
     first = {
+        **numbers,
         "task": "listops",
         "attention": "full",
         "seed": 1,
@@ -370,16 +345,18 @@ def test_means_over_seeds() -> None:
     second = first | {"seed": 2, "accuracy": 0.7}
     row = accuracy_table(pd.DataFrame([first, second])).iloc[0]
     found = row[["accuracy", "accuracy_low", "accuracy_high", "seed_spread"]].tolist()
-    assert found == pytest.approx([0.6, 0.5, 0.7, 0.2])
+    assert found == pytest.approx([0.6, 0.4, 0.6, 0.2]) and row["seeds"] == 2
 
 
 def test_batches() -> None:
-    rows = [np.array(row, np.uint8) for row in ([5, 0], [7])]
-    found = Sequences(rows, np.array([1, 0]), np.zeros(2))
-    batch = found.batch([1, 0])
-    expected = [[FIRST, 7 + OFFSET, PAD], [FIRST, 5 + OFFSET, OFFSET]]
-    assert batch["ids"].tolist() == expected
+    columns = ["tokens", "target", "giveaway"]
+    rows = [(np.array([1, 7, 2], np.uint16), 1, 0), (np.array([1, 9], np.uint16), 0, 0)]
+    data = {"train": pd.DataFrame(rows, columns=columns)}
+    task = SequenceTask(LongRangeConfig(), "listops", "full", 1, data)
+    batch = task.examples("train", [1, 0])
+    assert batch["ids"].tolist() == [[FIRST, 9, PAD], [FIRST, 7, 2]]
     assert batch["lengths"].tolist() == [2, 3] and batch["targets"].tolist() == [0, 1]
+    assert (task.encoder.max_length, task.encoder.vocabulary) == (16, 17)
 
 
 def test_the_shipped_configuration_has_all_keys(
@@ -413,8 +390,8 @@ def test_short_listops_are_learnt(run: Run, tmp_path: Path) -> None:
         )
     )
     words = ("experiment run", "long_range_arena", path, "--threads", 1)
-    for name in ("listops-data", "listops-full-seed1"):
-        assert run(*words, "--device", "cpu", "--only", name).code == 0
+    name = "listops-full-seed1"
+    assert run(*words, "--device", "cpu", "--only", name).code == 0
     made = tmp_path / "results/experiments/long_range_arena/listops-full-seed1/model"
     result = json.loads((made / "result.json").read_text())
     assert result["accuracy_low"] > result["baseline"] + 0.12
