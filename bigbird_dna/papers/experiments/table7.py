@@ -31,7 +31,7 @@ from bigbird_dna.papers.experiments.shared import (
     Trainings,
     compare_seeds,
 )
-from bigbird_dna.reporting.arrays import open_array, open_predictions
+from bigbird_dna.reporting.arrays import open_array
 from bigbird_dna.reporting.result import write_result
 from bigbird_dna.reporting.track_evaluation import evaluate_tracks
 
@@ -91,8 +91,7 @@ def chromatin_tables(
     names = tuple(track.name for track in tracks)
     scores = []
     for model in models["model"]:
-        path = model / "predictions.npy"
-        predicted = open_predictions(path, labels, (truth.rows, truth.tracks))
+        predicted = open_array(model / "predictions.npy", "predictions")
         evaluated, _ = evaluate_tracks(predicted, truth, {}, names)
         scores.append(evaluated["auroc"].to_numpy(np.float64))
     aurocs, positives = np.stack(scores), evaluated["positives"].to_numpy()
