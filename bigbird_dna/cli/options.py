@@ -135,6 +135,8 @@ MaxN = Annotated[
     typer.Option(
         metavar="FRACTION",
         help="List, but do not score, windows with a larger fraction of N.",
+        min=0,
+        max=1,
     ),
 ]
 Calibrated = Annotated[
@@ -153,7 +155,9 @@ Precision = Annotated[
 ]
 BatchSize = Annotated[
     int,
-    typer.Option(metavar="N", help="Inputs per batch; affects speed and memory only."),
+    typer.Option(
+        metavar="N", help="Inputs per batch; affects speed and memory only.", min=1
+    ),
 ]
 Device = Annotated[
     Literal["auto", "cpu", "cuda"],

@@ -53,25 +53,12 @@ def score_promoters(
             metavar="BP",
             help="Distance between windows.",
             show_default="10, or the bins of a dense model",
+            min=1,
         ),
     ] = None,
-    strand: Annotated[
-        Strand | None,
-        typer.Option(
-            help="Strands to score.", show_default="both; with --tss-offset, +"
-        ),
-    ] = None,
+    strand: Annotated[Strand, typer.Option(help="Strands to score.")] = "both",
     contigs: Contigs = None,
     regions: Regions = None,
-    tss_offset: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="The TSS is base N, from 0, of each record: score one window, or bin, "
-            "per record, with its TSS there and N where the record does not reach.",
-            min=0,
-        ),
-    ] = None,
     per_record: Annotated[
         bool,
         typer.Option(
@@ -90,9 +77,8 @@ def score_promoters(
     Table columns: contig start end name score strand note tss; coordinates are 0-based and half-open. A score
     is the probability that a promoter has its TSS at the position tss, on the strand. A model of start sites
     has a score for each bin and strand. bedGraph and bigWig contain the larger score of both strands at each
-    position. Records shorter than the window are listed without a score, unless --tss-offset is given. With
-    --regions, tables contain the windows that overlap a region, and bedGraph and bigWig only the signal
-    inside the regions.
+    position. Records shorter than the window are listed without a score. With --regions, tables contain the
+    windows that overlap a region, and bedGraph and bigWig only the signal inside the regions.
     """
     from bigbird_dna.scoring.promoters import score_promoters
 
@@ -105,7 +91,6 @@ def score_promoters(
         strand=strand,
         contigs=contigs or (),
         regions=regions,
-        tss_offset=tss_offset,
         per_record=per_record,
         max_n=max_n,
         calibrated=calibrated,
@@ -116,8 +101,7 @@ def score_promoters(
     )
     log(
         f"{counts.scored:,} scores along {counts.records:,} records; "
-        f"{counts.not_scored:,} not scored (see their notes); "
-        f"{counts.in_short_records:,} of records that do not fill the window"
+        f"{counts.not_scored:,} not scored (see their notes)"
     )
 
 
@@ -355,6 +339,8 @@ def predict_tracks(
             help="Predict all bins in this central fraction of a window at once: many "
             "times faster for nearby regions, but bins have less context on one side.",
             show_default="each bin in the center of its own window",
+            min=0,
+            max=1,
         ),
     ] = 0.0,
     max_n: MaxN = 0.25,
@@ -428,7 +414,13 @@ def score_variants(
     ] = None,
     offsets: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Window offsets to average.", show_default="4"),
+        typer.Option(
+            metavar="N",
+            help="Window offsets to average.",
+            show_default="4",
+            min=1,
+            max=41,
+        ),
     ] = None,
     max_n: MaxN = 0.25,
     calibrated: Calibrated = False,
@@ -445,8 +437,6 @@ def score_variants(
     explained in its header; a table has one row per ALT. With --tracks, only the chosen tracks count, and
     each has its values ('*': all). Outputs that end in .gz are bgzip, with an index if the input is sorted.
     """
-    from bigbird_dna.genome.assembly import ALIAS_HINT
-    from bigbird_dna.genome.variants import Note
     from bigbird_dna.scoring.variants import score_variants
 
     counts = score_variants(
@@ -472,14 +462,6 @@ def score_variants(
         f"{counts.records:,} records: {counts.scored:,} alternative alleles scored, "
         f"{counts.not_scored:,} not scored" + (f" ({notes})" if notes else "")
     )
-    if counts.seem_foreign:
-        hint = ""
-        if aliases is None and Note.CONTIG_UNKNOWN in counts.notes:
-            hint = f". If the VCF has other contig names, {ALIAS_HINT}"
-        log(
-            "warning: most alleles do not match the reference: check that the assembly "
-            f"is the same{hint}"
-        )
 
 
 @app.command(

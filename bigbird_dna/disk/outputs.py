@@ -4,7 +4,7 @@ import io
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -16,33 +16,6 @@ from bigbird_dna.disk.atomic import (
     is_special,
 )
 from bigbird_dna.errors import DataError, UsageError, printable
-
-
-def named_output(output: Path | str | None) -> Path | None:
-    """Return the output file; None or "-" means standard output."""
-    return None if output is None or str(output) == "-" else Path(output)
-
-
-def format_for(
-    output: Path | None, formats: Mapping[str, Sequence[str]], default: str
-) -> str:
-    """Return the format whose suffixes (with the dot) include that of `output`, ignoring `.gz`.
-
-    Names without a suffix, standard output, pipes and devices have the default; `UsageError` for others.
-    """
-    if output is None or is_special(output):
-        return default
-    ending = output.with_suffix("").suffix if output.suffix == ".gz" else output.suffix
-    for name, endings in formats.items():
-        if ending.lower() in endings:
-            return name
-    if ending:
-        known = ", ".join(suffix for endings in formats.values() for suffix in endings)
-        raise UsageError(
-            f"{output}: {ending} is not the suffix of a known format; use one of {known}, "
-            "or specify the format with --format"
-        )
-    return default
 
 
 def check_output(output: Path | None, inputs: Iterable[object]) -> None:
@@ -119,22 +92,20 @@ def file_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def command_line(
-    command: str,
-    arguments: Iterable[object],
-    options: Mapping[str, object | None],
-    flags: Mapping[str, bool] | None = None,
+    command: str, arguments: Iterable[object], options: Mapping[str, object]
 ) -> str:
     """Return the command to store with a result, on one line of UTF-8 for any file names.
 
     `options` should contain only options that affect the result, so that equal results have equal bytes. An
-    option with value None is omitted, and a list is repeated per value. `flags` have no value.
+    option with value None or False is omitted, one with True has no value, and a list is repeated per value.
     """
-    args = ["bigbird-dna", *command.split(), *arguments]
+    args = ["bigbird-dna", command, *arguments]
     for option, value in options.items():
-        for item in value if isinstance(value, list) else [value]:
-            if item is not None:
+        if value is True:
+            args.append(option)
+        elif value is not None and value is not False:
+            for item in value if isinstance(value, list) else [value]:
                 args += [option, item]
-    args += [flag for flag, is_set in (flags or {}).items() if is_set]
     text = printable(shlex.join(map(str, args)))
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bigbird_dna.console import ProgressBar
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.outputs import command_line, file_names, provenance
+from bigbird_dna.disk.outputs import file_names
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import check_at_least_one, check_choice
 from bigbird_dna.explanation.mutagenesis import (
@@ -31,12 +31,12 @@ from bigbird_dna.explanation.targets import (
 )
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence_tables import COLUMNS
-from bigbird_dna.model.catalog import stored_name
+from bigbird_dna.model.catalog import result_origin
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.inference import cpu_threads
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.reporting.logos import draw_logo
-from bigbird_dna.scoring.writers import check_bigwig_contigs, open_writer
+from bigbird_dna.scoring.writers import open_writer
 from bigbird_dna.tokens.interface import BASES
 
 METHODS = ("mutagenesis", "gradient")
@@ -136,7 +136,6 @@ def explain(
         sequence_column=sequence_column,
     )
     contigs = {window.contig: len(window.bases) for window in windows}
-    check_bigwig_contigs(len(contigs), targets, "explain fewer sequences")
     if reference is not None:
         with Reference(Path(reference)) as genome:
             contigs = dict(genome.contigs)
@@ -149,8 +148,7 @@ def explain(
         "--offsets": offsets,
         "--tokenizations": tokenizations,
     }
-    arguments = [stored_name(loaded.path), targets]
-    command = command_line("explain", arguments, options)
+    origin = result_origin(loaded, "explain", targets, options)
     computing: dict[str, Any] = {"batch_size": batch_size, "device": device}
     inputs = [loaded.path, targets, reference, aliases]
     explained = []
@@ -182,7 +180,6 @@ def explain(
         one_hot = padded([one.mutations.one_hot for one in explained])
         np.savez_compressed(files / "ohe.npz", one_hot)
         on_reference = [one for one in explained if one.target.on_reference]
-        origin = provenance(loaded.sha256, command)
         for column, prefix in enumerate(prefixes.values()):
             shap = padded(
                 [one.mutations.hypothetical[..., column].mean(0) for one in explained]

@@ -317,7 +317,7 @@ def _of_change_at_site(
     """Return the alleles in windows around the start site that the variant changes most."""
     effects = StartSiteEffects(model)
     notes, texts, bins = effects.inputs(change, reference, 0.25)
-    if texts is None:
+    if not texts:
         return next(
             (note for note in notes if isinstance(note, Note)), Note.CONTIG_EDGE
         )

@@ -2,9 +2,10 @@
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import bigbird_dna.resources
 from bigbird_dna.disk.directories import (
@@ -12,7 +13,11 @@ from bigbird_dna.disk.directories import (
     check_directory,
     into_directory,
 )
+from bigbird_dna.disk.outputs import command_line, provenance
 from bigbird_dna.errors import ModelError, UsageError, shortened
+
+if TYPE_CHECKING:
+    from bigbird_dna.model.model import LoadedModel
 
 FOLDER = "models"
 BUNDLED = Path(bigbird_dna.resources.__file__).parent / FOLDER
@@ -35,9 +40,20 @@ def find_model(path: Path | str) -> Path:
     return path
 
 
-def stored_name(path: Path | None) -> Path | str | None:
-    """Return the name of a bundled model, which is the same on all machines, and any other path unchanged."""
-    return path.name if path is not None and path.parent == BUNDLED else path
+def result_origin(
+    model: "LoadedModel",
+    command: str,
+    source: Path | str,
+    options: Mapping[str, object],
+) -> dict[str, str]:
+    """Return the origin to store with a result: version, checksum of the weights, and command (`command_line`).
+
+    A bundled model has its name, which is the same on all machines, and any other model its path.
+    """
+    path: Path | str | None = model.path
+    if model.path is not None and model.path.parent == BUNDLED:
+        path = model.path.name
+    return provenance(model.sha256, command_line(command, [path, source], options))
 
 
 def list_files(directory: Path) -> list[str]:

@@ -173,17 +173,20 @@ def supported_precision(
     return precision
 
 
-def choose_precision(
-    precision: str, device: torch.device, narrow: bool = True
-) -> tuple[str, str | None]:
-    """The precision as in `supported_precision`, and how a result's command states it.
+@contextmanager
+def computation(
+    precision: str, device: str, threads: int | None, narrow: bool = True
+) -> Iterator[str | None]:
+    """Predict in a precision with a number of threads in the context; `narrow` as in `supported_precision`.
 
-    float32 is stated (not None) only if it is not the default on this device.
+    Yields the precision as a result's command states it: float32 is stated (not None) only if it is not the
+    default on this device. `UsageError`: a precision or device that is not available.
     """
-    chosen = supported_precision(precision, device, narrow)
-    usual = supported_precision("auto", device, narrow)
-    is_plain = chosen == usual == "float32"
-    return chosen, None if is_plain else chosen
+    torch_device = choose_device(device)
+    chosen = supported_precision(precision, torch_device, narrow)
+    usual = supported_precision("auto", torch_device, narrow)
+    with cpu_threads(threads), inference(chosen, torch_device):
+        yield None if chosen == usual == "float32" else chosen
 
 
 def narrowed(device: torch.device) -> Callable[[], Any]:

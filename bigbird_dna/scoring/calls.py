@@ -5,7 +5,7 @@ of a call is that of validation calls made in the same way.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -37,13 +37,11 @@ from bigbird_dna.config.reading import parse_config
 from bigbird_dna.console import ProgressBar, log
 from bigbird_dna.disk.atomic import checksum, write_json
 from bigbird_dna.disk.json_files import read_object
-from bigbird_dna.disk.outputs import command_line, provenance
 from bigbird_dna.errors import (
     ConfigError,
     DataError,
     ModelError,
     UsageError,
-    check_at_least_one,
     check_choice,
     check_fraction,
 )
@@ -53,21 +51,14 @@ from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.genome.sequence import Strand
 from bigbird_dna.genome.splits import find_named, format_named_region
 from bigbird_dna.metrics.auroc import ENDS
-from bigbird_dna.model.catalog import changed_file, find_target, stored_name
-from bigbird_dna.model.chromatin import LoadedChromatinModel
-from bigbird_dna.model.inference import (
-    choose_device,
-    choose_precision,
-    cpu_threads,
-    inference,
-)
+from bigbird_dna.model.catalog import changed_file, find_target, result_origin
+from bigbird_dna.model.inference import computation
 from bigbird_dna.model.model import METRICS, LoadedModel
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.weights import RECORD
-from bigbird_dna.scoring.promoters import check_records, warn_of_short_records
+from bigbird_dna.scoring.promoters import scan_step, warn_of_short_records
 from bigbird_dna.scoring.scan import (
     BOTH_STRANDS,
-    STRIDE,
     ScanModel,
     ScoredWindow,
     count_scores,
@@ -148,74 +139,98 @@ def call_promoters(
     """
     contigs = contig_names(contigs)
     path, format = choose_output(output, format, CALL_FORMATS, [model, fasta], "bed")
-    check_at_least_one({"batch_size": batch_size, "threads": threads})
     if fdr is not None:
         check_fraction("fdr", fdr)
-    check_fraction("max_n", max_n)
     check_choice("strand", strand, STRANDS)
-    chosen_device = choose_device(device)
-    precision, stated_precision = choose_precision(
-        precision, chosen_device, narrow=False
-    )
-
+    strands = STRANDS[strand]
     scan_model = load_scan_model(model)
     expected = call_precision_of(scan_model)
     least = _lowest_score(expected, fdr)
-    stride = expected.stride if isinstance(scan_model, LoadedPromoterModel) else None
-    source = "standard input" if str(fasta) == "-" else str(fasta)
-    strands = STRANDS[strand]
-
-    options = {
-        "--format": format,
-        "--fdr": fdr,
-        "--strand": strand,
-        "--contig": list(contigs),
-        "--max-n": max_n,
-        "--precision": stated_precision,
-    }
-    arguments = [stored_name(scan_model.path), fasta]
-    command = command_line("call-promoters", arguments, options)
     meaning = (
         f"probability of an annotated TSS of the strand within {expected.within} bp, which no better call "
         f"took; calls are {expected.suppress} bp apart, from windows every {expected.stride} bp"
     )
-    origin = {**provenance(scan_model.sha256, command), "precision": meaning}
-
     with (
-        cpu_threads(threads),
-        inference(precision, chosen_device),
+        computation(precision, device, threads, narrow=False) as stated_precision,
         readable(fasta) as file,
     ):
-        _, selected, _ = check_records(file, source, scan_model, contigs, None, format)
-        warn_of_short_records([*selected.values()], scan_model, max_n, is_omitted=True)
-        batches = scan_records(
+        options = {
+            "--format": format,
+            "--fdr": fdr,
+            "--strand": strand,
+            "--contig": list(contigs),
+            "--max-n": max_n,
+            "--precision": stated_precision,
+        }
+        origin = result_origin(scan_model, "call-promoters", fasta, options)
+        origin["precision"] = meaning
+        lengths = scan_fasta(file)  # of all records, before anything is computed
+        selected = selected_records(lengths, contigs, file)
+        is_window = isinstance(scan_model, LoadedPromoterModel)
+        scanned = scan_contigs(
             file,
             selected,
             scan_model,
-            stride=stride,
-            strands=strands,
+            strands,
+            stride=expected.stride if is_window else None,
             max_n=max_n,
             batch_size=batch_size,
             device=device,
         )
-        total = len(strands) * count_scores(selected.values(), scan_model, stride)
         scored = written = 0
-        with (
-            open_writer(path, format, origin, COLUMNS) as write,
-            ProgressBar("scoring", total, "scores") as bar,
-        ):
-            rows = each_row(batches, bar)
-            for contig, record in groupby(rows, key=attrgetter("contig")):
+        with open_writer(path, format, origin, COLUMNS) as write:
+            for contig, tracks in scanned:
                 calls: list[tuple[int, Strand, float]] = []
-                for one, windows in scored_windows(record, strands).items():
+                for call_strand, windows in tracks.items():
                     scored += len(windows.scores)
-                    found = find_calls(windows, expected.suppress, one)
-                    for position, score in zip(*found, strict=True):
+                    best = find_calls(windows, expected.suppress, call_strand)
+                    for position, score in zip(*best, strict=True):
                         if score >= least:
-                            calls.append((int(position), one, float(score)))
+                            calls.append((int(position), call_strand, float(score)))
                 written += len(calls)
                 write(_cells(contig, *call, expected) for call in sorted(calls))
     return CallCounts(len(selected), scored, written)
+
+
+def selected_records(
+    lengths: Mapping[str, int], contigs: Sequence[str], where: Path
+) -> Mapping[str, int]:
+    """Return the lengths of the records on these contigs or regions; of all if there are none."""
+    places = find_places(contigs, None, lengths, where, names=None)
+    if places is None:
+        return lengths
+    return {name: length for name, length in lengths.items() if places.on(name)}
+
+
+def scan_contigs(
+    fasta: Path,
+    lengths: Mapping[str, int],
+    model: ScanModel,
+    strands: Sequence[Strand] = BOTH_STRANDS,
+    *,
+    stride: int | None = None,
+    max_n: float = 0.25,
+    **options: Any,
+) -> Iterator[tuple[str, dict[Strand, Points]]]:
+    """Yield each contig in `lengths` with its windows that have a score, by strand.
+
+    `options` are those of `scan_records`.
+    """
+    warn_of_short_records(lengths.values(), model, max_n)
+    batches = scan_records(
+        fasta,
+        lengths,
+        model,
+        strands=strands,
+        stride=stride,
+        max_n=max_n,
+        **options,
+    )
+    total = len(strands) * count_scores(lengths.values(), model, stride)
+    with ProgressBar("scoring", total, "scores") as bar:
+        rows = each_row(batches, bar)
+        for contig, record in groupby(rows, key=attrgetter("contig")):
+            yield contig, scored_windows(record, strands)
 
 
 def scored_windows(
@@ -266,9 +281,6 @@ def _cells(
     return (contig, start, end, name, precision, strand, "", *interval)
 
 
-# The expected precision
-
-
 def calibrate_calls(
     path: Path,
     reference: Path,
@@ -313,20 +325,14 @@ def calibrate_calls(
         As for `score_promoters`; no contigs are given and the model's record has none; the contigs have no
         annotated TSS; fewer than 10 calls are correct, or fewer are wrong; a contig is in both lists.
     """
-    sizes = {"stride": stride, "suppress": suppress, "within": within}
-    check_at_least_one({**sizes, "batch_size": batch_size, "threads": threads})
     target = find_target(path, output)
     model = load_scan_model(target)
     assert model.path is not None
-    if stride is not None and isinstance(model, LoadedChromatinModel):
-        raise UsageError(
-            f"stride {stride}: {model.name} scores bins of {model.settings.bin} bp"
-        )
+    step = scan_step(model, stride)
     lengths = scan_fasta(reference)
-    contigs, test = contig_names(contigs), contig_names(test_contigs)
-    if not contigs or not test:
-        valid_regions, test_regions = _held_out_regions(model, lengths, reference)
-        contigs, test = contigs or valid_regions, test or test_regions
+    held_out = _held_out_regions(model, lengths, reference)
+    contigs = contig_names(contigs) or held_out["valid"]
+    test = contig_names(test_contigs) or held_out["test"]
     if not contigs:
         raise UsageError(
             f"{model.name}: the contigs held out of its training are not known; give them (--contig)"
@@ -335,9 +341,26 @@ def calibrate_calls(
         raise UsageError(
             f"contig {both[0]} must not be both a validation and a test contig"
         )
-    computing = {"batch_size": batch_size, "device": device}
-    with cpu_threads(threads), inference("float32", choose_device(device)):
-        valid = _scan(model, reference, lengths, contigs, stride, **computing)
+
+    def scan(names: Sequence[str]) -> Scan:
+        """Return the scored windows of contigs and regions by track."""
+        tracks: dict[Track, Points] = {}
+        for contig, by_strand in scan_contigs(
+            reference,
+            selected_records(lengths, names, reference),
+            model,
+            stride=stride,
+            places=find_places(names, None, lengths, reference, names=None),
+            batch_size=batch_size,
+            device=device,
+        ):
+            for strand, windows in by_strand.items():
+                if len(windows.scores):
+                    tracks[contig, strand] = windows
+        return Scan(tracks, step)
+
+    with computation("float32", device, threads):
+        valid = scan(contigs)
         sites = sites_of(promoters, valid)
         if not any(map(len, sites.values())):
             raise DataError(
@@ -347,7 +370,7 @@ def calibrate_calls(
         calls = match_tracks(by_track, sites, within)
         fitted = fit_calls(
             calls,
-            stride=valid.stride,
+            stride=step,
             suppress=suppress,
             within=within,
             megabases=valid.megabases,
@@ -365,17 +388,16 @@ def calibrate_calls(
         metrics: dict[str, Any] = {"valid": _average_precision(by_track, sites)}
         if test:
             log(f"measuring the calls on the test contigs {', '.join(test)}")
-            tested = _scan(model, reference, lengths, test, stride, **computing)
-            metrics["test"] = _test_metrics(tested, promoters, fitted)
+            metrics["test"] = _test_metrics(scan(test), promoters, fitted)
         else:
             log(
                 "no test contigs are known: the calls are measured on the validation contigs only"
             )
     stored = model.path / METRICS
     others = read_object(stored) if stored.is_file() else {}
-    with changed_file(model.path, FILE, output) as place:
-        write_calibration(place, fitted, model.sha256)
-        write_json(place.with_name(METRICS), {**others, "calls": metrics})
+    with changed_file(model.path, FILE, output) as file:
+        write_calibration(file, fitted, model.sha256)
+        write_json(file.with_name(METRICS), {**others, "calls": metrics})
     log(
         f"{output or model.path}: expected precision of {len(calls.gaps):,} calls on {', '.join(contigs)}"
     )
@@ -411,74 +433,37 @@ def _test_metrics(scan: Scan, promoters: Path, fitted: CallPrecision) -> dict[st
     metrics["within_bp"] = fitted.within
     if selected.any():
         estimates = estimate_calls(calls, fitted(calls.scores), selected)
-        for name, estimate in zip(
-            ("expected_precision", "precision", "recall"), estimates, strict=True
-        ):
+        names = ("expected_precision", "precision", "recall")
+        for name, estimate in zip(names, estimates, strict=True):
             for end, value in zip(ENDS, estimate, strict=True):
                 if not math.isnan(value):
                     metrics[name + end] = value
-        log(
-            f"test contigs: {metrics['n']:,} calls, expected precision {estimates.expected.value:.3f}, "
-            f"realized {estimates.precision.value:.3f}, recall {estimates.recall.value:.3f}"
-        )
     metrics["threshold"] = threshold
     return metrics
 
 
 def _held_out_regions(
     model: ScanModel, lengths: Mapping[str, int], reference: Path
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+) -> dict[str, list[str]]:
     """Return the contigs and regions that the model's training held out for validation and for testing.
 
     There are none if this is not recorded, or the genome lacks some.
     """
     assert model.path is not None
-    path = model.path / RECORD
-    configuration = read_object(path).get("configuration") if path.is_file() else None
-    if not isinstance(configuration, Mapping) or "genome" not in configuration:
-        return (), ()
+    names: dict[str, list[str]] = {"exclude": [], "valid": [], "test": []}
+    configuration = read_object(model.path / RECORD).get("configuration") or {}
     try:
-        genome = parse_config({"genome": configuration["genome"]}).genome
+        genome = parse_config({"genome": configuration.get("genome", {})}).genome
         named = find_named(genome, lengths, load_assembly(genome.assembly))
     except ConfigError as error:
         log(
             f"{reference}: the contigs held out of the model's training are not found: {error}"
         )
-        return (), ()
-    names: dict[str, list[str]] = {"valid": [], "test": []}
+        return names
     for region in named:
-        if region.kind in names:
-            interval = region.interval
-            is_contig = len(interval) == lengths[interval.contig]
-            names[region.kind].append(
-                interval.contig if is_contig else format_named_region(interval)
-            )
-    return tuple(names["valid"]), tuple(names["test"])
-
-
-def _scan(
-    model: ScanModel,
-    reference: Path,
-    lengths: Mapping[str, int],
-    contigs: Sequence[str],
-    stride: int | None,
-    **computing: Any,
-) -> Scan:
-    """Return the scored windows of contigs and regions by track."""
-    places = find_places(contigs, None, lengths, reference, names=None)
-    assert places is not None
-    selected = {name: length for name, length in lengths.items() if places.on(name)}
-    warn_of_short_records([*selected.values()], model, 0.25, is_omitted=True)
-    batches = scan_records(
-        reference, selected, model, stride=stride, places=places, **computing
-    )
-    tracks: dict[Track, Points] = {}
-    with ProgressBar("scoring", None, "scores") as bar:
-        rows = each_row(batches, bar)
-        for contig, record in groupby(rows, key=attrgetter("contig")):
-            for strand, windows in scored_windows(record).items():
-                if len(windows.scores):
-                    tracks[contig, strand] = windows
-    if isinstance(model, LoadedPromoterModel):
-        return Scan(tracks, stride or STRIDE)
-    return Scan(tracks, model.settings.bin)
+        interval = region.interval
+        name = interval.contig
+        if len(interval) < lengths[name]:
+            name = format_named_region(interval)
+        names[region.kind].append(name)
+    return names

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.errors import ModelError, UsageError, check_whole
+from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import (
     Interval,
@@ -25,7 +25,6 @@ from bigbird_dna.genome.sequence import (
     tss_position,
 )
 from bigbird_dna.genome.variants import (
-    OFFSET_SPAN,
     Change,
     Note,
     allele_windows,
@@ -44,24 +43,17 @@ LOWEST = 1e-6
 
 _RESERVED = re.compile(r'[\s;=,%"\\\x00-\x1f\x7f]')
 
+InfoKey = tuple[str, str, str]
+"""Name without prefix, type and description of an INFO key, which has one value per ALT."""
 
-class InfoKey(NamedTuple):
-    """An INFO key as described in the VCF header, without the prefix; it has one value per ALT."""
-
-    name: str
-    kind: str
-    text: str
+Inputs = tuple[tuple[str, ...], Sequence[Any], Any]
+"""What a model must read to score an allele: the allele's notes, the inputs, of which there are none if the allele
+cannot be scored, and whatever the effect needs to know besides the predictions."""
 
 
-class Inputs(NamedTuple):
-    """What a model must read to score an allele; `texts` is None if the allele cannot be scored.
-
-    `about` is whatever the effect needs to know besides the predictions.
-    """
-
-    notes: tuple[str, ...]
-    texts: Sequence[Any] | None = None
-    about: Any = None
+def decimal(value: Any) -> str:
+    """Format a value of an effect: a float with six significant digits, without a sign of zero."""
+    return f"{value + 0.0:.6g}" if isinstance(value, float) else str(value)
 
 
 def check_probabilities(values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -71,21 +63,6 @@ def check_probabilities(values: NDArray[np.float32]) -> NDArray[np.float32]:
             "the model predicts values that are not probabilities: its weights are damaged"
         )
     return values
-
-
-def check_offsets(count: int) -> None:
-    """Raise `UsageError` if the number of offsets is out of range."""
-    check_whole("offsets", count)
-    if not 1 <= count <= OFFSET_SPAN + 1:
-        raise UsageError(f"offsets {count}: must be from 1 to {OFFSET_SPAN + 1}")
-
-
-def decimal(value: float) -> str:
-    """Format a value of an effect with six significant digits."""
-    return f"{value + 0.0:.6g}"  # no -0
-
-
-# Changes of the probabilities of tracks.
 
 
 class TrackEffects:
@@ -102,20 +79,13 @@ class TrackEffects:
         model: LoadedChromatinModel,
         tracks: str | None = None,
         offsets: int = OFFSETS,
-        *,
         calibrated: bool = False,
-        batch_size: int = 32,
-        device: str = "auto",
+        **computing: Any,
     ) -> None:
-        """Choose tracks by name, group or pattern; `UsageError` if none matches or offsets do not fit."""
-        check_offsets(offsets)
+        """Choose tracks by name, group or pattern; `UsageError` if none matches."""
         self.model = model
-        self.window = model.settings.window
+        self.computing = computing
         self.offsets = window_offsets(offsets)
-        if self.offsets[-1] > (self.window - 1) // 2:
-            raise UsageError(
-                f"offsets {offsets}: too many for the model's window of {self.window} bp; use fewer"
-            )
         self.outputs = model.columns(tracks)
         self.names = [model.tracks[column].name for column in self.outputs]
         self.per_track = tracks is not None
@@ -123,40 +93,38 @@ class TrackEffects:
         self.reverse_outputs = self.outputs
         if (opposites := model.settings.opposites) is not None:
             self.reverse_outputs = [opposites[column] for column in self.outputs]
-        self.computing: dict[str, Any] = {"batch_size": batch_size, "device": device}
 
         # With several tracks, the values of each are joined by & in INFO.
-        self.columns = ["max_delta", "max_track"]
         change = "change of probability, ALT minus REF"
         count = len(self.names)
-        self.info_keys = [
-            InfoKey("MAX", "Float", f"Largest {change}, of {count} tracks"),
-            InfoKey("MAXTRACK", "String", f"Track with the largest change, of {count}"),
+        self.columns = ["max_delta", "max_track"]
+        self.info_keys: list[InfoKey] = [
+            ("MAX", "Float", f"Largest {change}, of {count} tracks"),
+            ("MAXTRACK", "String", f"Track with the largest change, of {count}"),
         ]
         if self.per_track:
             for name in self.names:
                 self.columns += [f"{name}:delta", f"{name}:logodds"]
             kind = "Float" if count == 1 else "String"
-            names = ",".join(map(escape, self.names))
-            order = f"joined by &, for the tracks {names}"
+            order = f"joined by &, for the tracks {','.join(map(escape, self.names))}"
             averaged = "mean over both strands and the windows' offsets"
             delta = f"Change of probability, ALT minus REF, {averaged}: {order}"
             log_odds = f"Change of the natural log-odds, ALT minus REF: {order}"
-            self.info_keys.append(InfoKey("DELTA", kind, delta))
-            self.info_keys.append(InfoKey("LOGODDS", kind, log_odds))
+            self.info_keys += [("DELTA", kind, delta), ("LOGODDS", kind, log_odds)]
 
     def inputs(self, change: Change, reference: Reference, max_n: float) -> Inputs:
         """Return the windows of REF, then of ALT, by offset, each on both strands."""
-        windows = allele_windows(change, reference, self.window, self.offsets)
+        size = self.model.settings.window
+        windows = allele_windows(change, reference, size, self.offsets)
         if windows is None:
-            return Inputs((Note.TOO_LONG,))
+            return (Note.TOO_LONG,), (), None
         edge = (Note.CONTIG_EDGE,) if windows.reaches_beyond else ()
         if windows.largest_n_fraction > max_n:
-            return Inputs((Note.TOO_MANY_N, *edge))
+            return (Note.TOO_MANY_N, *edge), (), None
         texts = []
         for window in (*windows.ref, *windows.alt):
             texts += [window, reverse_complement(window)]
-        return Inputs(edge, texts)
+        return edge, texts, None
 
     def predict(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the probabilities (N, 1, T) of windows, each on its own strand."""
@@ -173,18 +141,18 @@ class TrackEffects:
         forward = bins[:, :, 0][..., self.outputs]
         reverse = bins[:, :, 1][..., self.reverse_outputs]
         windows = np.stack([forward, reverse], axis=2)
-        windows = windows.reshape(2, 2 * len(self.offsets), len(self.outputs))
-        ref = windows[0].mean(axis=0, dtype=np.float64)
-        alt = windows[1].mean(axis=0, dtype=np.float64)
+        windows = windows.reshape(2, -1, len(self.outputs))
+        # A calibration is of single alleles.
+        means = [window.mean(axis=0, dtype=np.float64) for window in windows]
         if self.finish is not None:
-            ref = self.finish(ref).astype(np.float64)
-            alt = self.finish(alt).astype(np.float64)
-        delta = alt - ref
+            means = [self.finish(mean).astype(np.float64) for mean in means]
+        delta = means[1] - means[0]
         largest = int(np.abs(delta).argmax())
         row = [float(delta[largest]), self.names[largest]]
         if self.per_track:
-            log_odds = _log_odds(alt) - _log_odds(ref)
-            row += np.stack([delta, log_odds], axis=1).ravel().tolist()
+            clipped = np.clip(means, LOWEST, 1 - LOWEST)
+            ref, alt = np.log(clipped / (1 - clipped))
+            row += np.stack([delta, alt - ref], axis=1).ravel().tolist()
         return row
 
     def info(self, row: Sequence[Any]) -> list[str]:
@@ -196,12 +164,6 @@ class TrackEffects:
         return info
 
 
-def _log_odds(probability: NDArray[np.float64]) -> NDArray[np.float64]:
-    clipped = np.clip(probability, LOWEST, 1 - LOWEST)
-    odds: NDArray[np.float64] = np.log(clipped / (1 - clipped))
-    return odds
-
-
 def escape(name: str) -> str:
     """Escape a track name for INFO: each byte of a reserved character becomes `%` and two hex digits."""
     if name == ".":
@@ -209,9 +171,6 @@ def escape(name: str) -> str:
     return _RESERVED.sub(
         lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), name
     )
-
-
-# Changes of all start sites in the window around a variant.
 
 
 class SiteEffect(NamedTuple):
@@ -246,6 +205,7 @@ class StartSiteEffects:
     leftmost to the rightmost position at which it can be written.
     """
 
+    offsets = None
     columns = (
         "ref_score",
         "alt_score",
@@ -255,24 +215,22 @@ class StartSiteEffects:
         "sum_plus",
         "sum_minus",
     )
-    info_keys = (
-        InfoKey("PROMOTER_REF", "Float", f"Promoter score of the reference {_AT}"),
-        InfoKey("PROMOTER_ALT", "Float", f"Promoter score with ALT in place {_AT}"),
-        InfoKey(
+    info_keys: tuple[InfoKey, ...] = (
+        ("PROMOTER_REF", "Float", f"Promoter score of the reference {_AT}"),
+        ("PROMOTER_ALT", "Float", f"Promoter score with ALT in place {_AT}"),
+        (
             "PROMOTER_DELTA",
             "Float",
             f"Change of the promoter score, ALT minus REF, {_AT}",
         ),
-        InfoKey(
-            "PROMOTER_SITE", "Integer", "This TSS position in the reference, 1-based"
-        ),
-        InfoKey("PROMOTER_STRAND", "String", "Strand of this TSS, + or -"),
-        InfoKey(
+        ("PROMOTER_SITE", "Integer", "This TSS position in the reference, 1-based"),
+        ("PROMOTER_STRAND", "String", "Strand of this TSS, + or -"),
+        (
             "PROMOTER_SUM_PLUS",
             "Float",
             "Sum of the changes of all bins around ALT on +",
         ),
-        InfoKey(
+        (
             "PROMOTER_SUM_MINUS",
             "Float",
             "Sum of the changes of all bins around ALT on -",
@@ -280,21 +238,13 @@ class StartSiteEffects:
     )
 
     def __init__(
-        self,
-        model: LoadedChromatinModel,
-        *,
-        calibrated: bool = False,
-        batch_size: int = 32,
-        device: str = "auto",
+        self, model: LoadedChromatinModel, calibrated: bool = False, **computing: Any
     ) -> None:
         self.model = model
-        self.window = model.settings.window
+        self.computing = computing
         self.size = model.settings.bin
-        self.center = model.scored_center
-        self.count = model.bins_together(self.center)
         self.tracks = model.tss_columns
         self.finish = finish_of(model, calibrated)
-        self.computing: dict[str, Any] = {"batch_size": batch_size, "device": device}
 
     def inputs(self, change: Change, reference: Reference, max_n: float) -> Inputs:
         """Return the windows of REF and ALT that begin, and those that end, at the same base."""
@@ -302,49 +252,47 @@ class StartSiteEffects:
         end = start + len(alleles[0])
         length = reference.contigs[contig]
         longer, shorter = max(map(len, alleles)), min(map(len, alleles))
-        if longer > self.count * self.size:
-            return Inputs((Note.TOO_LONG,))
-        before = reference.fetch(Interval(contig, start - self.window, start))
-        behind = reference.fetch(Interval(contig, end, end + self.window))
+        window = self.model.settings.window
+        count = self.model.bins_together(self.model.scored_center)
+        if longer > count * self.size:
+            return (Note.TOO_LONG,), (), None
+        before = reference.fetch(Interval(contig, start - window, start))
+        behind = reference.fetch(Interval(contig, end, end + window))
         # If the longer allele cannot be exactly at the center, the bases around it decide, on either strand.
-        room = self.window - longer
-        turned = reverse_complement(before) < behind
-        left = (room + room % 2 * turned) // 2
+        room = window - longer
+        is_reverse = reverse_complement(before) < behind
+        left = (room + room % 2 * is_reverse) // 2
         right = room - left
         texts = []
         for allele in alleles:
-            after = behind[: self.window - left - len(allele)]
-            texts.append(before[self.window - left :] + allele + after)
+            after = behind[: window - left - len(allele)]
+            texts.append(before[window - left :] + allele + after)
         for allele in alleles:
             texts.append(before[right + len(allele) :] + allele + behind[:right])
 
         edge: tuple[str, ...] = ()
-        if (
-            start < self.window - right - shorter
-            or end + self.window - left - shorter > length
-        ):
+        if start + shorter < window - right or end + window - left - shorter > length:
             edge = (Note.CONTIG_EDGE,)
         if max(map(fraction_n, texts)) > max_n:
-            return Inputs((Note.TOO_MANY_N, *edge))
-        begins = centered_bins(self.window, self.size, self.count) - left
+            return (Note.TOO_MANY_N, *edge), (), None
+        begins = centered_bins(window, self.size, count) - left
         on_contig = start + begins >= 0
         on_contig &= begins + self.size - longer <= length - end
         sites = []
-        half = self.size // 2
         for number in np.flatnonzero(on_contig).tolist():
             begin = int(begins[number])
             for strand in self.tracks:
-                center = tss_position(begin, begin + self.size, strand, half)
+                center = tss_position(begin, begin + self.size, strand, self.size // 2)
                 position = start + moved(center, strand, longer, len(alleles[0]))
                 sites.append((position, strand, number))
         if not sites:
-            return Inputs((Note.NO_SITE, *edge))
-        return Inputs(edge, texts, AlleleBins(begins, longer, on_contig, sites))
+            return (Note.NO_SITE, *edge), (), None
+        return edge, texts, AlleleBins(begins, longer, on_contig, sites)
 
     def predict(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the probabilities (N, K, T) of the bins of windows, means over both strands."""
         values = self.model.window_probabilities(
-            texts, center_fraction=self.center, **self.computing
+            texts, center_fraction=self.model.scored_center, **self.computing
         )
         return check_probabilities(
             values if self.finish is None else self.finish(values)
@@ -352,34 +300,32 @@ class StartSiteEffects:
 
     def row(self, bins: AlleleBins, values: NDArray[np.float32]) -> list[Any]:
         """Return the cells of `columns`; the position of the site is 1-based."""
-        site = self.largest(bins, values)
+        position, strand, site_ref, site_alt, _ = self.largest(bins, values)
         ref, alt = self.compared(bins, values)
         sums = (alt - ref)[bins.on_contig].sum(0).tolist()
+        scores = [site_ref, site_alt, site_alt - site_ref]
         return [
-            site.ref,
-            site.alt,
-            site.alt - site.ref,
-            site.position + 1,
-            site.strand,
+            *scores,
+            position + 1,
+            strand,
             sums[self.tracks["+"]],
             sums[self.tracks["-"]],
         ]
 
     def info(self, row: Sequence[Any]) -> list[str]:
         """Return the values of `info_keys` for the cells of a row."""
-        return [decimal(cell) if isinstance(cell, float) else str(cell) for cell in row]
+        return [decimal(cell) for cell in row]
 
     def largest(self, bins: AlleleBins, values: NDArray[np.float32]) -> SiteEffect:
         """Return the site with the largest change; ties go to the leftmost, then to the forward strand."""
         ref, alt = self.compared(bins, values)
-        sites = []
+        effects = []
         for position, strand, number in bins.sites:
             at = number, self.tracks[strand]
-            sites.append(
-                SiteEffect(position, strand, float(ref[at]), float(alt[at]), number)
-            )
+            effect = position, strand, float(ref[at]), float(alt[at]), number
+            effects.append(SiteEffect(*effect))
         return min(
-            sites,
+            effects,
             key=lambda site: (-abs(site.alt - site.ref), site.position, site.strand),
         )
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from bigbird_dna.console import ProgressBar
 from bigbird_dna.disk.atomic import atomic_path
-from bigbird_dna.disk.outputs import command_line, provenance
-from bigbird_dna.errors import DataError, UsageError, check_at_least_one
+from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.fasta import readable
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
@@ -24,15 +23,10 @@ from bigbird_dna.genome.sequence_tables import (
     stream_sequences,
 )
 from bigbird_dna.model.batching import placed_rows
-from bigbird_dna.model.catalog import stored_name
+from bigbird_dna.model.catalog import result_origin
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.embedding import EmbeddingLayer, Pool, find_layer, vector_shape
-from bigbird_dna.model.inference import (
-    choose_device,
-    choose_precision,
-    cpu_threads,
-    inference,
-)
+from bigbird_dna.model.inference import computation
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.scoring.regions import Region, opened, placed_regions
 from bigbird_dna.scoring.writers import choose_output
@@ -43,9 +37,8 @@ BATCH_BASES = 256_000
 BATCH_VALUES = 1 << 24  # of the embeddings of a batch, which are in memory
 GROUP_VALUES = 1 << 20  # per row group of Parquet
 
-REGION_COLUMNS = ("contig", "start", "end", "name", "strand")
 TEXT_COLUMNS = ("contig", "name", "strand", "note")
-ROW_COLUMNS = {"token": ("token_start", "token_end"), "base": ("position",)}
+ROW_COLUMNS = {"token": ["token_start", "token_end"], "base": ["position"]}
 """Further columns of results with several rows per sequence."""
 
 # Axes: N rows of a batch, R rows of a sequence (1, or its tokens or bases), K layers, D hidden width.
@@ -105,49 +98,44 @@ def embed(
     inputs = [model, sequences, reference, aliases]
     path, _ = choose_output(output, None, {"parquet": (".parquet",)}, inputs, "parquet")
     assert path is not None
-    check_at_least_one({"batch_size": batch_size, "threads": threads})
-    if reference is None and aliases is not None:
-        raise UsageError("--aliases needs --reference")
     if reference is None and str(sequences).endswith((".bed", ".bed.gz")):
         raise UsageError(
             f"{sequences}: regions need --reference, the FASTA with their sequences"
         )
-    torch_device = choose_device(device)
-    precision, stated_precision = choose_precision(precision, torch_device, False)
     loaded = model if isinstance(model, LoadedModel) else load(model)
     loaded.one_encoder("embedding")
     require_dna(loaded.tokenizer)
     layer_used = find_layer(loaded.config, layer, pool)
     shape = vector_shape(loaded.config, layer_used)  # (D,) or (K, D)
-
-    source = "standard input" if str(sequences) == "-" else str(sequences)
     table = TableColumns(sequence_column)
-    options: dict[str, object | None] = {
-        "--reference": reference,
-        "--aliases": aliases,
-        "--sequence-column": None if table == COLUMNS else sequence_column,
-        "--layer": layer,
-        "--pool": pool,
-        "--precision": stated_precision,
-    }
-    command = command_line("embed", [stored_name(loaded.path), sequences], options)
-    columns = ["name"] if reference is None else [*REGION_COLUMNS]
-    columns += [*ROW_COLUMNS.get(pool, ()), "note"]
-    kinds = [pa.string() if name in TEXT_COLUMNS else pa.int64() for name in columns]
-    fields = list(zip(columns, kinds, strict=True))
+
+    columns = ["name"]
+    if reference is not None:
+        columns = ["contig", "start", "end", "name", "strand"]
+    positions = ROW_COLUMNS.get(pool, [])
+    columns += [*positions, "note"]
     layers = ["embedding"]
     if len(shape) > 1:
         layers = [f"layer_{number}" for number in range(shape[0])]
-    fields += [(name, pa.list_(pa.float32(), shape[-1])) for name in layers]
-    origin = provenance(loaded.sha256, command)
-    schema = pa.schema(fields, metadata=origin)
+    kinds = [pa.string() if name in TEXT_COLUMNS else pa.int64() for name in columns]
+    kinds += [pa.list_(pa.float32(), shape[-1])] * len(layers)
+    fields = zip([*columns, *layers], kinds, strict=True)
 
-    # Row groups are small enough for memory, whatever the size of vectors.
-    group = max(GROUP_VALUES // int(np.prod(shape)), 1)
-    num_sequences = num_rows = num_truncated = 0
+    counts = EmbeddingCounts(0, 0, 0)
     with ExitStack() as stack:
-        stack.enter_context(cpu_threads(threads))
-        stack.enter_context(inference(precision, torch_device))
+        stated_precision = stack.enter_context(
+            computation(precision, device, threads, narrow=False)
+        )
+        options = {
+            "--reference": reference,
+            "--aliases": aliases,
+            "--sequence-column": None if table == COLUMNS else sequence_column,
+            "--layer": layer,
+            "--pool": pool,
+            "--precision": stated_precision,
+        }
+        origin = result_origin(loaded, "embed", sequences, options)
+        schema = pa.schema(fields, metadata=origin)
         file = stack.enter_context(readable(sequences))
         genome = None
         if reference is not None:
@@ -157,9 +145,8 @@ def embed(
         temporary = stack.enter_context(atomic_path(path))
         writer = stack.enter_context(pq.ParquetWriter(temporary, schema))
         bar = stack.enter_context(ProgressBar("embedding", total, "sequences"))
-        inputs_of_file = read_inputs(file, genome, table)
-        for batch in input_batches(inputs_of_file, pool, int(np.prod(shape))):
-            rows: list[list[Any]] = []
+        size = int(np.prod(shape))
+        for batch in input_batches(read_inputs(file, genome, table), pool, size):
             texts = []
             for region, text in batch:
                 if genome is not None:
@@ -167,42 +154,42 @@ def embed(
                     interval = Interval(region.contig, region.start, region.end, strand)
                     text = genome.fetch(interval)
                 texts.append(text)
-                spans, note = row_spans(region, text, loaded, pool, source)
-                num_truncated += note == TRUNCATED
+            rows: list[list[Any]] = []
+            truncated = 0
+            for (region, _), text in zip(batch, texts, strict=True):
+                spans, note = row_spans(region.name, text, loaded, pool)
+                truncated += note == TRUNCATED
                 for start, end in spans.tolist():
                     cells: list[Any] = [region.name]
                     if genome is not None:
                         first, last = region.start + start, region.start + end
                         if region.strand == "-":
                             first, last = region.end - end, region.end - start
-                        strand_text = region.strand or "."
-                        cells = [region.contig, first, last, region.name, strand_text]
-                    cells += [start, end][: len(ROW_COLUMNS.get(pool, ()))]
+                        cells = [region.contig, first, last, region.name]
+                        cells.append(region.strand or ".")
+                    cells += [start, end][: len(positions)]
                     rows.append([*cells, note or None])
             vectors = loaded.embed(
                 texts, pool=pool, layer=layer_used, batch_size=batch_size, device=device
             )
             if pool in ROW_COLUMNS:
                 vectors = np.concatenate(list(vectors))
-            values = np.asarray(vectors, np.float32).reshape(
-                len(rows), len(layers), shape[-1]
+            arrays: list[Any] = [*map(pa.array, zip(*rows, strict=True), kinds)]
+            values = np.asarray(vectors, np.float32)
+            values = values.reshape(len(rows), len(layers), shape[-1])
+            for number in range(len(layers)):
+                flat = pa.array(np.ascontiguousarray(values[:, number]).ravel())
+                arrays.append(pa.FixedSizeListArray.from_arrays(flat, shape[-1]))
+            # Row groups are small enough for memory, whatever the size of vectors.
+            group = max(GROUP_VALUES // size, 1)
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema), group)
+            counts = EmbeddingCounts(
+                counts.sequences + len(batch),
+                counts.rows + len(rows),
+                counts.truncated + truncated,
             )
-            for begin in range(0, len(rows), group):
-                part = slice(begin, begin + group)
-                arrays = [
-                    pa.array(column, kind)
-                    for column, kind in zip(
-                        zip(*rows[part], strict=True), kinds, strict=True
-                    )
-                ]
-                for number in range(len(layers)):
-                    flat = pa.array(np.ascontiguousarray(values[part, number]).ravel())
-                    arrays.append(pa.FixedSizeListArray.from_arrays(flat, shape[-1]))
-                writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
-            num_sequences += len(batch)
-            num_rows += len(rows)
             bar.advance(len(batch))
-    return EmbeddingCounts(num_sequences, num_rows, num_truncated)
+    return counts
 
 
 def read_inputs(
@@ -236,10 +223,10 @@ def input_batches(
 
 
 def row_spans(
-    region: Region, text: str, model: LoadedModel, pool: str, source: str
+    name: str, text: str, model: LoadedModel, pool: str
 ) -> tuple[NDArray[np.int64], str]:
     """Return the first base, and last base + 1, of each row (R, 2) of a sequence, and the sequence's note."""
-    complete = np.array([[0, len(text)]], np.int64)
+    complete = np.array([[0, len(text)]])
     positions = model.config.max_length
     if pool not in ROW_COLUMNS and len(text) + 2 <= positions:
         return complete, ""  # a token has a base or more
@@ -251,8 +238,8 @@ def row_spans(
     if pool == "base":
         if note:
             raise DataError(
-                f"{source}: {region.name!r} ({len(text):,} bp) has more tokens than the model's "
-                f"{positions:,}; --pool base needs shorter sequences"
+                f"{name!r} ({len(text):,} bp) has more tokens than the model's {positions:,}; --pool base "
+                "needs shorter sequences"
             )
         lengths = np.ones(len(text), np.int32)
     ends = skipped + np.cumsum(lengths, dtype=np.int64)

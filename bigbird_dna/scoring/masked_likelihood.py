@@ -45,13 +45,7 @@ from bigbird_dna.model.batching import run_rows
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.model import LoadedModel
-from bigbird_dna.scoring.effects import (
-    OFFSETS,
-    InfoKey,
-    Inputs,
-    check_offsets,
-    decimal,
-)
+from bigbird_dna.scoring.effects import OFFSETS, InfoKey, Inputs, decimal
 from bigbird_dna.tokens.interface import Tokenizer, require_dna
 
 CONTEXT = 100
@@ -109,9 +103,10 @@ def mask_difference(
     """
     first, second = tokenizer.split_batch([ref, alt], phase)
     shorter = min(len(first), len(second))
-    low = _common(first[:shorter], second[:shorter])
-    high = _common(first[::-1][:shorter], second[::-1][:shorter])
-    high = min(high, shorter - low)
+    differ = np.flatnonzero(first[:shorter] != second[:shorter])
+    low = int(differ[0]) if len(differ) else shorter
+    differ = np.flatnonzero(first[::-1][:shorter] != second[::-1][:shorter])
+    high = min(int(differ[0]) if len(differ) else shorter, shorter - low)
     hidden = [row[low : len(row) - high] for row in (first, second)]
     if not np.isin(np.concatenate(hidden), tokenizer.base_ids).all():
         raise ModelError(f"{tokenizer.source}: the vocabulary lacks a token for a base")
@@ -120,14 +115,10 @@ def mask_difference(
         return None
     before = tuple(first[max(0, low - spare // 2) : low].tolist())
     after = tuple(first[len(first) - high :][: spare // 2].tolist())
-    masked = [MaskedHaplotype(before, tuple(row.tolist()), after) for row in hidden]
-    return masked[0], masked[1]
-
-
-def _common(first: NDArray[np.int32], second: NDArray[np.int32]) -> int:
-    """Return the number of equal tokens at the start of two rows of the same length."""
-    differ = np.flatnonzero(first != second)
-    return int(differ[0]) if len(differ) else len(first)
+    return (
+        MaskedHaplotype(before, tuple(hidden[0].tolist()), after),
+        MaskedHaplotype(before, tuple(hidden[1].tolist()), after),
+    )
 
 
 def masked_log_likelihoods(
@@ -146,14 +137,13 @@ def masked_log_likelihoods(
     tokenizer = model.tokenizer
     assert isinstance(network, PretrainingNetwork)
 
-    # numbers of the inputs by what the network sees
+    # Numbers of the inputs by what the network sees.
     groups: dict[tuple[Tokens, int, Tokens], list[int]] = {}
     for number, (before, hidden, after) in enumerate(inputs):
-        if hidden:
-            groups.setdefault((before, len(hidden), after), []).append(number)
+        groups.setdefault((before, len(hidden), after), []).append(number)
     visible = list(groups)
     members = list(groups.values())
-    most = max(map(len, members), default=0)
+    most = max(map(len, members))
     rows = []
     for before, count, after in visible:
         ids = [*before, *[tokenizer.mask_id] * count, *after]
@@ -173,7 +163,7 @@ def masked_log_likelihoods(
         sums = torch.zeros((len(batch), most), device=ids.device)
         for row, scores in enumerate(torch.split(logits, counts)):
             hidden = [inputs[number].hidden for number in members[batch[row]]]
-            tokens = torch.tensor(hidden, device=ids.device)
+            tokens = torch.tensor(hidden, dtype=torch.long, device=ids.device)
             sums[row, : len(hidden)] = scores.gather(1, tokens.T).sum(0)
         return sums
 
@@ -199,13 +189,13 @@ class LikelihoodEffects:
     """
 
     columns = ("log_ratio", "spread")
-    info_keys = (
-        InfoKey(
+    info_keys: tuple[InfoKey, ...] = (
+        (
             "LOGRATIO",
             "Float",
             "Natural log-likelihood of ALT minus that of REF, given the context",
         ),
-        InfoKey(
+        (
             "SPREAD",
             "Float",
             "Standard deviation of LOGRATIO over both strands and all offsets",
@@ -213,40 +203,35 @@ class LikelihoodEffects:
     )
 
     def __init__(
-        self,
-        model: LoadedModel,
-        offsets: int = OFFSETS,
-        *,
-        batch_size: int = 32,
-        device: str = "auto",
+        self, model: LoadedModel, offsets: int = OFFSETS, **computing: Any
     ) -> None:
-        """`UsageError`: offsets are out of range; `ModelError`: not a masked-token model of DNA."""
+        """`ModelError`: not a masked-token model of DNA."""
         require_dna(model.tokenizer)
-        check_offsets(offsets)
         self.model = model
+        self.computing = computing
         self.offsets = window_offsets(offsets)
-        self.room = model.config.max_length - 2  # without [CLS] and [SEP]
-        self.most_bases = self.room * int(model.tokenizer.piece_lengths.max())
-        self.computing: dict[str, Any] = {"batch_size": batch_size, "device": device}
 
     def inputs(self, change: Change, reference: Reference, max_n: float) -> Inputs:
         """Return the masked haplotypes of REF, then of ALT, by offset and strand."""
-        if max(len(change.ref), len(change.alt)) > self.most_bases:
-            return Inputs((Note.TOO_LONG,))
+        tokenizer = self.model.tokenizer
+        room = self.model.config.max_length - 2  # without [CLS] and [SEP]
+        longest = room * int(tokenizer.piece_lengths.max())
+        if max(len(change.ref), len(change.alt)) > longest:
+            return (Note.TOO_LONG,), (), None
         windows = haplotype_windows(change, reference, self.offsets)
         edge = (Note.CONTIG_EDGE,) if windows.reaches_beyond else ()
         if windows.largest_n_fraction > max_n:
-            return Inputs((Note.TOO_MANY_N, *edge))
+            return (Note.TOO_MANY_N, *edge), (), None
         refs, alts = [], []
         for ref, alt in zip(windows.ref, windows.alt, strict=True):
             reverse = reverse_complement(ref), reverse_complement(alt)
             for texts in ((ref, alt), reverse):
-                pair = mask_difference(self.model.tokenizer, *texts, self.room)
+                pair = mask_difference(tokenizer, *texts, room)
                 if pair is None:
-                    return Inputs((Note.TOO_LONG, *edge))
+                    return (Note.TOO_LONG, *edge), (), None
                 refs.append(pair[0])
                 alts.append(pair[1])
-        return Inputs(edge, [*refs, *alts])
+        return edge, [*refs, *alts], None
 
     def predict(self, texts: Sequence[MaskedHaplotype]) -> NDArray[np.float32]:
         """Return the log-likelihoods (N,)."""

@@ -1,11 +1,11 @@
 """Read regions of a file or table, on a reference."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import ALIAS_HINT, contig_finder, shown
 from bigbird_dna.genome.intervals import Places, read_bed, strand_column
 from bigbird_dna.genome.reference import Reference
@@ -45,16 +45,6 @@ def opened(reference: Genome, aliases: Path | str | None = None) -> Iterator[Ref
     names = None if aliases is None else Path(aliases)
     with Reference(Path(reference), names) as genome:
         yield genome
-
-
-def table_columns(
-    table: "pd.DataFrame", what: str, names: Sequence[str]
-) -> "list[pd.Series[Any]]":
-    """Return columns of a table; `UsageError` if one is missing."""
-    missing = [name for name in names if name not in table]
-    if missing:
-        raise UsageError(f"{what}: the table needs a column {missing[0]!r}")
-    return [table[name] for name in names]
 
 
 def read_regions(
@@ -110,44 +100,22 @@ def _rows(
             strand = strand_column(fields) or "."
             yield f"{source}: line {number}", fields[0], start, end, name, strand
         return
-    import pandas as pd
-
-    columns = table_columns(source, "regions", ("contig", "start", "end"))
-    for name, default in (("name", ""), ("strand", ".")):
-        column = source.get(name)
-        columns.append(
-            pd.Series(default, source.index)
-            if column is None
-            else column.fillna(default)
-        )
-    for label, contig, start, end, name, strand in zip(
-        source.index, *columns, strict=True
-    ):
-        where = f"regions[{label!r}]"
-        if not isinstance(contig, str) or not 0 <= start < end:
-            raise DataError(
-                f"{where}: needs a contig and 0 <= start < end, found {contig!r}, {start!r}, {end!r}"
-            )
-        yield where, contig, int(start), int(end), str(name), strand
+    table = source[["contig", "start", "end"]]
+    for name in ("name", "strand"):
+        table[name] = source.get(name)
+    for row, contig, start, end, name, strand in table.itertuples():
+        if not 0 <= start < end:
+            raise DataError(f"regions[{row!r}]: needs 0 <= start < end")
+        yield f"regions[{row!r}]", contig, start, end, name or "", strand or "."
 
 
 def placed_regions(path: Path, genome: Reference, longest: int) -> Iterator[Region]:
     """Yield the regions of a BED file; `DataError` if one is not on the reference, or has more than `longest`
     bp."""
-    fault: Region | None = None
     for region in read_regions(path, genome, stranded=True):
+        where = f"{path}: region {region.name!r}"
         if region.end - region.start > longest:
-            raise DataError(
-                f"{path}: region {region.name!r} has more than {longest:,} bp"
-            )
-        fault = fault or (region if region.fault else None)
+            raise DataError(f"{where} has more than {longest:,} bp")
+        if region.fault:
+            raise DataError(f"{where} is not in {genome.path}: {region.fault}")
         yield region
-    if fault is not None:
-        why = (
-            f"its contig {fault.contig!r} is missing"
-            if fault.fault == UNKNOWN
-            else "it ends beyond the contig"
-        )
-        raise DataError(
-            f"{path}: region {fault.name!r} is not in {genome.path}: {why}; remove it"
-        )

@@ -12,13 +12,12 @@ A chromatin model with the tracks `TSS_TRACKS` scores all bins in the center of 
 strands; a bin is written like a promoter model's window, with the TSS at its center base.
 """
 
-import math
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,16 +25,13 @@ from numpy.typing import NDArray
 from bigbird_dna.console import ProgressBar
 from bigbird_dna.genome.chromatin.track import TSS_TRACKS
 from bigbird_dna.genome.fasta import read_records
-from bigbird_dna.genome.given_sequences import window_at_tss
 from bigbird_dna.genome.intervals import Places
 from bigbird_dna.genome.sequence import (
-    Locus,
     Strand,
     centered_tiles,
     fraction_n,
     reverse_complement,
     tss_position,
-    window_around,
 )
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.directory import load, load_promoter_model
@@ -45,10 +41,10 @@ from bigbird_dna.model.promoter import LoadedPromoterModel
 BOTH_STRANDS: tuple[Strand, ...] = ("+", "-")
 STRIDE = 10
 """Distance of a promoter model's windows in bp, if none is given."""
-SHORT, PADDED, OUTSIDE = "short", "padded", "outside"  # notes
+
+WINDOWS_AT_ONCE, DENSE_WINDOWS_AT_ONCE = 512, 64
 
 ScanModel = LoadedPromoterModel | LoadedChromatinModel
-T = TypeVar("T")
 
 
 def load_scan_model(model: LoadedModel | Path | str) -> ScanModel:
@@ -66,10 +62,9 @@ class ScoredWindow:
     """The score of one strand of one window.
 
     `start` and `end` are 0-based, half-open, on the record's forward strand and within the record. `score`
-    is a probability, or None if the window was not scored. `note` is "" or parts joined by ";": `padded=BP`
-    for a window with BP bases beyond the record; for one that was not scored, `short` (the record is
-    shorter), `outside` (the record has none of its bases) or `n_fraction=F`. `tss` is the position that the
-    score is about, 0-based; None if it is not in the record.
+    is a probability, or None if the window was not scored. `note` is "" or the reason why it was not scored:
+    `short` (the record is shorter than the window), `n_fraction=F`, or both, joined by ";". `tss` is the
+    position that the score is about, 0-based; None if the record is shorter.
     """
 
     contig: str
@@ -79,11 +74,6 @@ class ScoredWindow:
     note: str
     tss: int | None
     score: float | None = None
-
-    @property
-    def is_short(self) -> bool:
-        """Whether the record does not fill the window."""
-        return self.note.startswith((SHORT, PADDED, OUTSIDE))
 
 
 class ModelInput(NamedTuple):
@@ -95,7 +85,7 @@ class ModelInput(NamedTuple):
 
     text: str
     rows: list[ScoredWindow]
-    outputs: Sequence[int]
+    outputs: Sequence[int] = (0,)
 
 
 def scan_records(
@@ -105,7 +95,6 @@ def scan_records(
     *,
     stride: int | None = None,
     strands: Sequence[Strand] = BOTH_STRANDS,
-    tss_offset: int | None = None,
     max_n: float = 0.25,
     places: Places | None = None,
     calibrated: bool = False,
@@ -114,53 +103,49 @@ def scan_records(
 ) -> Iterator[list[ScoredWindow]]:
     """Yield the scores of all windows, or bins, of the records `contigs` in batches, in file order.
 
-    The strands of a window are adjacent. `stride` is for promoter models; None: `STRIDE`. With `tss_offset`,
-    each record has one window (`aligned_inputs`). If `places` is given, only windows that overlap them are
-    scored. Other arguments are those of `score_promoters`. `DataError` if the file cannot be read.
+    The strands of a window are adjacent. `stride` is for promoter models; None: `STRIDE`. If `places` is
+    given, only windows that overlap them are scored. Other arguments are those of `score_promoters`.
+    `DataError` if the file cannot be read.
     """
     options: dict[str, Any] = {"batch_size": batch_size, "device": device}
-    first, most = 32, 512  # inputs of a batch: small first ones give first results soon
-    if tss_offset is not None:
-        inputs = aligned_inputs(fasta, contigs, model, tss_offset, strands, max_n)
-    elif isinstance(model, LoadedPromoterModel):
-        settings = model.settings
+    if isinstance(model, LoadedPromoterModel):
         inputs = window_inputs(
             fasta,
             contigs,
-            settings.upstream,
-            settings.downstream,
+            *(model.settings.upstream, model.settings.downstream),
             stride or STRIDE,
             strands,
             max_n,
             places,
         )
-    else:
-        options["center_fraction"] = model.scored_center
-        first, most = 2, 64
-        inputs = bin_inputs(
-            fasta,
-            contigs,
-            window=model.settings.window,
-            bin_size=model.settings.bin,
-            num_bins=model.bins_together(model.scored_center),
-            columns=model.tss_columns,
-            num_tracks=len(model.tracks),
-            strands=strands,
-            max_n=max_n,
-            places=places,
+        return score_inputs(
+            inputs, window_predictor(model, calibrated, **options), WINDOWS_AT_ONCE
         )
-    predict = window_predictor(model, calibrated, **options)
-    return score_inputs(inputs, predict, first, most)
+    options["center_fraction"] = model.scored_center
+    inputs = bin_inputs(
+        fasta,
+        contigs,
+        window=model.settings.window,
+        bin_size=model.settings.bin,
+        num_bins=model.bins_together(model.scored_center),
+        columns=model.tss_columns,
+        num_tracks=len(model.tracks),
+        strands=strands,
+        max_n=max_n,
+        places=places,
+    )
+    return score_inputs(
+        inputs, window_predictor(model, calibrated, **options), DENSE_WINDOWS_AT_ONCE
+    )
 
 
 def count_scores(
     lengths: Iterable[int], model: ScanModel, stride: int | None = None
 ) -> int:
     """Return about how many scores each strand has in a scan of whole records of these lengths."""
+    size = step = model.settings.bin if isinstance(model, LoadedChromatinModel) else 0
     if isinstance(model, LoadedPromoterModel):
         size, step = model.settings.window, stride or STRIDE
-    else:
-        size = step = model.settings.bin
     return sum(max(1, (length - size) // step + 1) for length in lengths)
 
 
@@ -174,20 +159,18 @@ def each_row(
 
 
 def score_inputs(
-    inputs: Iterable[ModelInput], predict: Predictor, first: int = 32, most: int = 512
+    inputs: Iterator[ModelInput], predict: Predictor, size: int
 ) -> Iterator[list[ScoredWindow]]:
-    """Predict inputs in batches, which grow from `first` inputs to `most`, and yield their scored rows."""
-    upcoming, size = iter(inputs), first
-    while batch := list(islice(upcoming, size)):
-        read = [one for one in batch if one.text]
+    """Predict inputs in batches of `size`, and yield their scored rows."""
+    while batch := list(islice(inputs, size)):
+        read = [item for item in batch if item.text]
         if read:
-            predictions = predict([one.text for one in read])
+            predictions = predict([item.text for item in read])
             values = predictions.reshape(len(read), -1).tolist()
-            for one, scores in zip(read, values, strict=True):
-                for row, output in zip(one.rows, one.outputs, strict=True):
+            for item, scores in zip(read, values, strict=True):
+                for row, output in zip(item.rows, item.outputs, strict=True):
                     row.score = scores[output]
-        yield [row for one in batch for row in one.rows]
-        size = min(2 * size, most)
+        yield [row for item in batch for row in item.rows]
 
 
 def window_inputs(
@@ -207,71 +190,31 @@ def window_inputs(
     """
     window = upstream + downstream
     for contig, sequence in read_records(fasta, contigs):
-        if len(sequence) < window:
-            if places is not None and not places.overlaps(contig, 0, len(sequence)):
-                continue
-            for strand in strands:
-                row = ScoredWindow(contig, 0, len(sequence), strand, SHORT, None)
-                yield ModelInput("", [row], (0,))
-            continue
-        for start in centered_tiles(len(sequence), window, stride):
-            end = start + window
-            if places is not None and not places.overlaps(contig, start, end):
-                continue
-            text = sequence[start:end]
-            n_fraction = fraction_n(text)
-            note = f"n_fraction={n_fraction:.4g}" if n_fraction > max_n else ""
-            for strand in strands:
-                tss = tss_position(start, end, strand, upstream)
-                row = ScoredWindow(contig, start, end, strand, note, tss)
-                if note:
-                    yield ModelInput("", [row], (0,))
-                elif strand == "+":
-                    yield ModelInput(text, [row], (0,))
-                else:
-                    yield ModelInput(reverse_complement(text), [row], (0,))
-
-
-def aligned_inputs(
-    fasta: Path,
-    contigs: Collection[str],
-    model: ScanModel,
-    tss_offset: int,
-    strands: Sequence[Strand] = ("+",),
-    max_n: float = 0.25,
-) -> Iterator[ModelInput]:
-    """Yield one window per record and strand: that whose TSS is base `tss_offset` of the record.
-
-    Bases of the window beyond the record are N, which `max_n` does not count.
-    """
-    upstream, downstream = model.tss_reach
-    output = model.tss_columns["+"] if isinstance(model, LoadedChromatinModel) else 0
-    for contig, sequence in read_records(fasta, contigs):
         length = len(sequence)
-        for strand in strands:
-            window = window_around(
-                Locus(contig, tss_offset, strand, ""), upstream, downstream
-            )
-            start, end = max(window.start, 0), min(window.end, length)
-            tss = tss_offset if tss_offset < length else None
-            if start >= end:
-                row = ScoredWindow(contig, 0, length, strand, OUTSIDE, tss)
-                yield ModelInput("", [row], (output,))
+        for start in centered_tiles(length, window, stride):
+            first, end = max(start, 0), min(start + window, length)
+            if places is not None and not places.overlaps(contig, first, end):
                 continue
-            if strand == "+":
-                text = window_at_tss(sequence, tss_offset, upstream, downstream)
-            else:
-                after = length - 1 - tss_offset
-                reverse = reverse_complement(sequence)
-                text = window_at_tss(reverse, after, upstream, downstream)
-            missing = len(window) - (end - start)
-            n_fraction = (text.count("N") - missing) / (end - start)
-            notes = [f"{PADDED}={missing}"] if missing else []
-            if n_fraction > max_n:
-                notes.append(f"n_fraction={n_fraction:.4g}")
-                text = ""
-            row = ScoredWindow(contig, start, end, strand, ";".join(notes), tss)
-            yield ModelInput(text, [row], (output,))
+            text = sequence[first:end]
+            note = "short" if length < window else _n_note(text, max_n)
+            for strand in strands:
+                tss = tss_position(first, end, strand, upstream)
+                is_short = length < window
+                row = ScoredWindow(
+                    contig, first, end, strand, note, None if is_short else tss
+                )
+                if note:
+                    yield ModelInput("", [row])
+                elif strand == "+":
+                    yield ModelInput(text, [row])
+                else:
+                    yield ModelInput(reverse_complement(text), [row])
+
+
+def _n_note(text: str, max_n: float) -> str:
+    """Return the note of a window with too large a fraction of N; "" for other windows."""
+    n_fraction = fraction_n(text)
+    return f"n_fraction={n_fraction:.4g}" if n_fraction > max_n else ""
 
 
 def bin_inputs(
@@ -309,17 +252,16 @@ def bin_inputs(
             left, right = start - margin, start - margin + window
             text = "N" * -left + sequence[max(left, 0) : right]
             text = text.ljust(window, "N")
-            n_fraction = fraction_n(text)
-            note = ""
-            if n_fraction > max_n:
-                text, note = "", f"n_fraction={n_fraction:.4g}"
+            note = _n_note(text, max_n)
+            if note:
+                text = ""
                 if length < span:
-                    note = f"{SHORT};{note}"
+                    note = f"short;{note}"
                     rows = [
                         ScoredWindow(contig, 0, length, strand, note, None)
                         for strand in strands
                     ]
-                    yield ModelInput("", rows, range(len(rows)))
+                    yield ModelInput("", rows)
                     continue
             rows, outputs = [], []
             for index in range(num_bins):
@@ -347,19 +289,16 @@ def best_of_record(rows: Iterable[ScoredWindow]) -> ScoredWindow:
 
     The note counts windows without a score.
     """
-    best: ScoredWindow | None = None
-    highest = -math.inf
     unscored = 0
-    for row in rows:
+
+    def rank(row: ScoredWindow) -> float:
+        nonlocal unscored
         unscored += row.score is None
-        rank = -1.0 if row.score is None else row.score
-        if best is None or rank > highest:
-            best, highest = row, rank
-    if best is None:
-        raise ValueError("a record has at least one row")
+        return -1.0 if row.score is None else row.score
+
+    best = max(rows, key=rank)
     if best.score is not None and unscored:
-        note = f"not_scored={unscored}windows"
-        best.note = f"{best.note};{note}" if best.note else note
+        best.note = f"not_scored={unscored}windows"
     return best
 
 
@@ -370,15 +309,15 @@ def scores_by_strand(
 
     Windows without a TSS position are left out; a window without a score has NaN.
     """
-    found = {strand: (array("q"), array("d")) for strand in strands}
+    positions = {strand: array("q") for strand in strands}
+    scores = {strand: array("d") for strand in strands}
     for row in rows:
         if row.tss is not None:
-            positions, scores = found[row.strand]
-            positions.append(row.tss)
-            scores.append(np.nan if row.score is None else row.score)
+            positions[row.strand].append(row.tss)
+            scores[row.strand].append(np.nan if row.score is None else row.score)
     return {
-        strand: (np.array(positions, np.int64), np.array(scores, np.float64))
-        for strand, (positions, scores) in found.items()
+        strand: (np.array(positions[strand], np.int64), np.array(scores[strand]))
+        for strand in strands
     }
 
 
@@ -425,32 +364,10 @@ def signal_spans(
     for start, end, score in zip(
         edges[:-1].tolist(), edges[1:].tolist(), signal[:-1].tolist(), strict=True
     ):
-        if score == score:
-            parts = [(start, end)]
-            if places is not None:
-                parts = list(places.clipped(contig, start, end))
-            for left, right in parts:
-                yield contig, left, right, score
-
-
-def growing_batches(
-    items: Iterable[T],
-    size: Callable[[T], int],
-    first: int,
-    most: int,
-    longest: int | None = None,
-) -> Iterator[list[T]]:
-    """Yield batches of items to predict together; the total size doubles from `first` up to `most`.
-
-    Small first batches give first results soon. No batch has more than `longest` items.
-    """
-    batch: list[T] = []
-    total, enough = 0, min(first, most)
-    for item in items:
-        batch.append(item)
-        total += size(item)
-        if total >= enough or len(batch) == longest:
-            yield batch
-            batch, total, enough = [], 0, min(2 * enough, most)
-    if batch:
-        yield batch
+        if score != score:
+            continue
+        if places is None:
+            yield contig, start, end, score
+            continue
+        for left, right in places.clipped(contig, start, end):
+            yield contig, left, right, score

@@ -10,14 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from bigbird_dna.console import ProgressBar, log
-from bigbird_dna.disk.outputs import command_line, provenance
-from bigbird_dna.errors import (
-    DataError,
-    UsageError,
-    check_at_least_one,
-    check_fraction,
-    counted,
-)
+from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.fasta import readable
 from bigbird_dna.genome.given_sequences import GivenSequences, filled, fit_windows
 from bigbird_dna.genome.sequence import fraction_n
@@ -28,14 +21,9 @@ from bigbird_dna.genome.sequence_tables import (
     stream_checked_sequences,
 )
 from bigbird_dna.model.batching import truncated
-from bigbird_dna.model.catalog import stored_name
+from bigbird_dna.model.catalog import result_origin
 from bigbird_dna.model.directory import load_sequence_model
-from bigbird_dna.model.inference import (
-    choose_device,
-    choose_precision,
-    cpu_threads,
-    inference,
-)
+from bigbird_dna.model.inference import computation
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.promoter import LoadedSequenceModel
 from bigbird_dna.scoring.writers import SEQUENCE_FORMATS, choose_output, open_writer
@@ -104,34 +92,35 @@ def score_sequences(
         another kind.
     """
     path, format = choose_output(output, format, SEQUENCE_FORMATS, [model, sequences])
-    check_at_least_one({"batch_size": batch_size, "threads": threads})
-    check_fraction("max_n", max_n)
-    torch_device = choose_device(device)
-    precision, stated_precision = choose_precision(precision, torch_device)
     loaded = load_sequence_model(model)
     columns = output_columns(loaded)
-    source = "standard input" if str(sequences) == "-" else str(sequences)
     table = TableColumns(sequence_column)
-    options: dict[str, object | None] = {
-        "--format": format,
-        "--max-n": max_n,
-        "--sequence-column": None if table == COLUMNS else sequence_column,
-        "--precision": stated_precision,
-    }
-    arguments = [stored_name(loaded.path), sequences]
-    command = command_line("score-sequences", arguments, options, {"--pad": pad})
-    origin = provenance(loaded.sha256, command)
     outputs = loaded.settings.outputs
-    is_multiclass = loaded.settings.kind == "multiclass"
     notes: Counter[str] = Counter()
     scored = 0
     with (
-        cpu_threads(threads),
-        inference(precision, torch_device),
+        computation(precision, device, threads) as stated_precision,
         readable(sequences) as file,
     ):
+        options = {
+            "--format": format,
+            "--max-n": max_n,
+            "--sequence-column": None if table == COLUMNS else sequence_column,
+            "--precision": stated_precision,
+            "--pad": pad,
+        }
+        origin = result_origin(loaded, "score-sequences", sequences, options)
         # The whole file is checked before anything is computed.
-        total = check_sequences(stream_checked_sequences(file, table), source)
+        first_fault = ""
+        total = num_faults = 0
+        for sequence in stream_checked_sequences(file, table):
+            total += 1
+            num_faults += bool(sequence.fault)
+            first_fault = first_fault or sequence.fault
+        if first_fault:
+            log(
+                f"warning: {num_faults:,} sequences are not DNA and not scored: {first_fault}"
+            )
         with (
             open_writer(path, format, origin, columns) as write,
             ProgressBar("scoring", total, "sequences") as bar,
@@ -150,15 +139,17 @@ def score_sequences(
                         scored += 1
                         cells = next(predictions)
                         best = outputs[int(np.argmax(cells))]
-                    first = [sequence.name, best] if is_multiclass else [sequence.name]
+                    first: list[str | None] = [sequence.name]
+                    if "class" in columns:
+                        first.append(best)
                     rows.append([*first, note, *cells])
                 write(rows)
                 bar.advance(len(batch))
             if notes and not scored:
                 counts = ", ".join(f"{count:,} {note}" for note, count in notes.items())
                 hint = "; --pad accepts other lengths" if notes[OTHER_LENGTH] else ""
-                raise DataError(f"{source}: no sequence can be scored ({counts}){hint}")
-    return SequenceCounts(notes.total(), notes.total() - scored, notes[TRUNCATED])
+                raise DataError(f"{file}: no sequence can be scored ({counts}){hint}")
+    return SequenceCounts(total, total - scored, notes[TRUNCATED])
 
 
 def output_columns(model: LoadedSequenceModel) -> dict[str, str]:
@@ -179,20 +170,6 @@ def output_columns(model: LoadedSequenceModel) -> dict[str, str]:
             )
     form = ".6g" if settings.kind == "regression" else ".6f"
     return {**columns, **dict.fromkeys(names, form)}
-
-
-def check_sequences(sequences: Iterator[CheckedSequence], source: str) -> int:
-    """Read all sequences and return their number; warn of those that are not DNA."""
-    notes: Counter[str] = Counter()
-    first_fault = ""
-    for sequence in sequences:
-        notes[sequence.note] += 1
-        first_fault = first_fault or sequence.fault
-    if first_fault:
-        counts = ", ".join(f"{count:,} {note}" for note, count in notes.items() if note)
-        bad = counted(notes.total() - notes[""], "sequence")
-        log(f"warning: {bad} not DNA and not scored ({counts}): {first_fault}")
-    return notes.total()
 
 
 def sequence_batches(

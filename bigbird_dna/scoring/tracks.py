@@ -1,7 +1,7 @@
 """Predict chromatin tracks for regions: `bigbird_dna.predict_tracks` and the command `predict-tracks`."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,40 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.console import ProgressBar
-from bigbird_dna.disk.outputs import command_line, provenance
-from bigbird_dna.errors import (
-    DataError,
-    UsageError,
-    check_at_least_one,
-    check_choice,
-    check_fraction,
-)
+from bigbird_dna.errors import DataError, UsageError, check_choice
 from bigbird_dna.genome.fasta import readable
 from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.model.catalog import stored_name
+from bigbird_dna.model.catalog import result_origin
 from bigbird_dna.model.chromatin import LoadedChromatinModel, share_windows
 from bigbird_dna.model.directory import load_chromatin_model
-from bigbird_dna.model.inference import (
-    choose_device,
-    choose_precision,
-    cpu_threads,
-    inference,
-)
+from bigbird_dna.model.inference import computation
 from bigbird_dna.model.model import LoadedModel, window_predictor
 from bigbird_dna.scoring.regions import Region, opened, read_regions
-from bigbird_dna.scoring.scan import growing_batches
-from bigbird_dna.scoring.writers import (
-    TRACK_FORMATS,
-    check_bigwig_contigs,
-    check_contig,
-    choose_output,
-    open_writer,
-)
+from bigbird_dna.scoring.writers import TRACK_FORMATS, choose_output, open_writer
 
-SUMMARIES = ("max", "mean")
-
-_FIRST_WINDOWS, _MOST_WINDOWS = 16, 256  # per batch of bins that are predicted together
+REGIONS_AT_ONCE = 256
 
 
 class PredictedRegion(NamedTuple):
@@ -51,17 +30,6 @@ class PredictedRegion(NamedTuple):
     region: Region
     probabilities: NDArray[np.float32] | None
     note: str
-
-
-def bins_of(region: Region, size: int) -> list[int]:
-    """Return the starts of the bins that cover a region: adjacent bins, centered on the region.
-
-    A region no longer than a bin has one bin with the same center.
-    """
-    length = region.end - region.start
-    count = max(1, -(-length // size))
-    first = region.start + (length - count * size) // 2
-    return [first + number * size for number in range(count)]
 
 
 def predict_regions(
@@ -75,7 +43,7 @@ def predict_regions(
     calibrated: bool = False,
     batch_size: int = 16,
     device: str = "auto",
-    bins_at_once: int = 4096,
+    regions_at_once: int | None = None,
 ) -> Iterator[list[PredictedRegion]]:
     """Yield, in batches, the probabilities of every region: those of its bin, or the maximum or mean over
     several bins.
@@ -84,10 +52,7 @@ def predict_regions(
     region without other bins is not scored, nor is one with a `fault`, which becomes its note. Other
     arguments are those of `predict_tracks`.
     """
-    check_at_least_one({"batch_size": batch_size})
-    check_choice("summary", summary, SUMMARIES)
-    check_fraction("center_fraction", center_fraction)
-    check_fraction("max_n", max_n)
+    check_choice("summary", summary, ("max", "mean"))
     together = model.bins_together(center_fraction)
     predict = window_predictor(
         model,
@@ -96,42 +61,44 @@ def predict_regions(
         batch_size=batch_size,
         device=device,
     )
-    window, bin_size = model.settings.window, model.settings.bin
+    window, size = model.settings.window, model.settings.bin
     reduce, initial = (np.maximum, -np.inf) if summary == "max" else (np.add, 0.0)
-    binned = (
-        (region, [] if region.fault else bins_of(region, bin_size))
-        for region in regions
-    )
-    most = min(_MOST_WINDOWS * together, bins_at_once)
-    first = _FIRST_WINDOWS * together
-    for batch in growing_batches(
-        binned, lambda one: len(one[1]), first, most, bins_at_once
-    ):
-        owner = np.repeat(np.arange(len(batch)), [len(starts) for _, starts in batch])
-        contigs = [region.contig for region, starts in batch for _ in starts]
-        all_starts = np.array(
-            [start for _, starts in batch for start in starts], np.int64
-        )
-        shared = share_windows(contigs, all_starts, bin_size, window, together)
+    upcoming = iter(regions)
+    while batch := list(islice(upcoming, regions_at_once or REGIONS_AT_ONCE)):
+        owners: list[int] = []  # regions of bins
+        contigs: list[str] = []
+        starts: list[int] = []
+        for number, region in enumerate(batch):
+            if region.fault:
+                continue
+            # Adjacent bins, centered on the region; of a short region, one with the same center.
+            length = region.end - region.start
+            count = max(1, -(-length // size))
+            first = region.start + (length - count * size) // 2
+            owners += [number] * count
+            contigs += [region.contig] * count
+            starts += range(first, first + count * size, size)
+        owner = np.array(owners, np.intp)
+        shared = share_windows(contigs, np.array(starts), size, window, together)
         at_edge = set(owner[shared.reach_beyond(reference)[shared.owner]].tolist())
         scored = np.zeros(len(batch), np.int64)
         values = np.full((len(batch), len(model.tracks)), initial)
         for numbers, of_bins in shared.predicted(reference, predict, max_n):
             reduce.at(values, owner[numbers], of_bins)
             scored += np.bincount(owner[numbers], minlength=len(batch))
+        left_out = np.bincount(owner, minlength=len(batch)) - scored
         predicted = []
-        for number, (region, starts) in enumerate(batch):
+        for number, region in enumerate(batch):
             notes = [region.fault] if region.fault else []
             if number in at_edge:
                 notes.append("contig_edge")
-            if left_out := len(starts) - int(scored[number]):
-                notes.append(
-                    f"too_many_n={left_out}bins" if scored[number] else "too_many_n"
-                )
             row = None
             if scored[number]:
                 row = values[number] / (scored[number] if summary == "mean" else 1)
                 row = row.astype(np.float32)
+            if left_out[number]:
+                bins = f"={left_out[number]}bins" if scored[number] else ""
+                notes.append(f"too_many_n{bins}")
             predicted.append(PredictedRegion(region, row, ";".join(notes) or "."))
         yield predicted
 
@@ -203,10 +170,6 @@ def predict_tracks(
     contigs = contig_names(contigs)
     inputs = [model, regions, reference, aliases]
     path, format = choose_output(output, format, TRACK_FORMATS, inputs)
-    check_at_least_one({"batch_size": batch_size, "threads": threads})
-    chosen_device = choose_device(device)
-    precision, stated_precision = choose_precision(precision, chosen_device)
-
     chromatin_model = load_chromatin_model(model)
     outputs = _choose_tracks(chromatin_model, tracks, format)
     names = [chromatin_model.tracks[number].name for number in outputs]
@@ -216,8 +179,7 @@ def predict_tracks(
     columns |= {"note": "s"} | dict.fromkeys(names, ".6f")
 
     with (
-        cpu_threads(threads),
-        inference(precision, chosen_device),
+        computation(precision, device, threads) as stated_precision,
         opened(reference, aliases) as genome,
         readable(regions) as source,
     ):
@@ -231,21 +193,16 @@ def predict_tracks(
             "--contig": list(contigs),
             "--max-n": max_n,
             "--precision": stated_precision,
+            "--calibrated": calibrated,
         }
-        command = command_line(
-            "predict-tracks",
-            [stored_name(chromatin_model.path), regions],
-            options,
-            {"--calibrated": calibrated},
-        )
-        origin = provenance(chromatin_model.sha256, command)
+        origin = result_origin(chromatin_model, "predict-tracks", regions, options)
         places = find_places(
             contigs, None, genome.contigs, genome.path, names=genome.names
         )
         # The whole file is checked before any computation.
         total = _count_regions(source, read_regions(source, genome, places), format)
-        count = not_scored = 0
-        signal: list[tuple[int, int, int, float]] = []  # of a bigWig, to be sorted
+        not_scored = 0
+        signal: list[tuple[str, int, int, float]] = []  # of a bigWig, to be sorted
         order = {contig: number for number, contig in enumerate(genome.contigs)}
         with (
             open_writer(
@@ -274,15 +231,14 @@ def predict_tracks(
                 for region, probabilities, note in batch:
                     contig, start, end, name, *_ = region
                     note = "" if note == "." else note  # missing in Parquet
-                    count += 1
+                    values: list[float | None] = [None] * len(names)
                     if probabilities is None:
                         not_scored += 1
-                        values: list[float | None] = [None] * len(names)
                     else:
                         values = probabilities[outputs].tolist()
                     if format == "bigwig":
                         if values[0] is not None:
-                            signal.append((order[contig], start, end, values[0]))
+                            signal.append((contig, start, end, values[0]))
                     elif format == "bed":
                         largest = max(filter(None, values), default=0.0)
                         thousandths = round(1000 * largest)
@@ -293,9 +249,8 @@ def predict_tracks(
                         rows.append((contig, start, end, name, note, *values))
                 write(rows)
                 bar.advance(len(batch))
-            contig_list = list(genome.contigs)
-            write([(contig_list[number], *rest) for number, *rest in sorted(signal)])
-    return PredictionCounts(count, len(names), not_scored)
+            write(sorted(signal, key=lambda row: (order[row[0]], row[1])))
+    return PredictionCounts(total, len(names), not_scored)
 
 
 def _choose_tracks(
@@ -325,22 +280,15 @@ def _choose_tracks(
 
 
 def _count_regions(path: Path, regions: Iterable[Region], format: str) -> int:
-    """Return the number of regions; `DataError` if the format cannot store them.
-
-    In a bigWig, regions must not overlap, nor be on too many contigs.
-    """
-    found = []
-    for region in regions:
-        check_contig(region.contig, format, path)
-        found.append(region if format == "bigwig" else None)
-    known = sorted(region for region in found if region and not region.fault)
-    check_bigwig_contigs(
-        len({region.contig for region in known}), path, "write bed, tsv or parquet"
-    )
-    for last, region in pairwise(known):
-        if last.contig == region.contig and last.end > region.start:
+    """Return the number of regions; `DataError` if they overlap in a bigWig."""
+    if format != "bigwig":
+        return sum(1 for _ in regions)
+    ordered = sorted(regions)
+    for last, region in pairwise(ordered):
+        overlaps = last.contig == region.contig and last.end > region.start
+        if overlaps and not (last.fault or region.fault):
             raise DataError(
                 f"{path}: regions {last.name} and {region.name} overlap; a bigWig has one value per base; "
                 "merge them, or write another format"
             )
-    return len(found)
+    return len(ordered)

@@ -3,7 +3,7 @@
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -14,19 +14,8 @@ import pysam
 
 from bigbird_dna.console import ProgressBar, log
 from bigbird_dna.disk.atomic import is_special, link_target, quiet_htslib
-from bigbird_dna.disk.outputs import (
-    command_line,
-    open_text,
-    provenance,
-    provenance_lines,
-)
-from bigbird_dna.errors import (
-    DataError,
-    ModelError,
-    UsageError,
-    check_at_least_one,
-    check_fraction,
-)
+from bigbird_dna.disk.outputs import open_text, provenance_lines
+from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.genome.assembly import ALIAS_HINT, contig_finder, shown
 from bigbird_dna.genome.fasta import readable
 from bigbird_dna.genome.intervals import Places, contig_names, find_places
@@ -40,25 +29,19 @@ from bigbird_dna.genome.vcf import (
     open_vcf,
     read_vcf,
 )
-from bigbird_dna.model.catalog import stored_name
+from bigbird_dna.model.catalog import result_origin
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.directory import load
-from bigbird_dna.model.inference import (
-    choose_device,
-    choose_precision,
-    cpu_threads,
-    inference,
-)
+from bigbird_dna.model.inference import computation
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.scoring.effects import (
     OFFSETS,
-    InfoKey,
     StartSiteEffects,
     TrackEffects,
     decimal,
 )
 from bigbird_dna.scoring.masked_likelihood import LikelihoodEffects
-from bigbird_dna.scoring.regions import Genome, opened, table_columns
+from bigbird_dna.scoring.regions import Genome, opened
 from bigbird_dna.scoring.writers import choose_output
 
 if TYPE_CHECKING:  # the command reads a file, and needs 60 MB less without pandas
@@ -71,7 +54,6 @@ RECORDS_AT_ONCE = 32
 
 _META = "##bigbird_dna_"
 _INFO = 7  # column
-_FOREIGN = (Note.REF_MISMATCH, Note.BEYOND_CONTIG, Note.CONTIG_UNKNOWN)
 
 Effects = TrackEffects | StartSiteEffects | LikelihoodEffects
 FindContig = Callable[[str], str | None]
@@ -91,11 +73,6 @@ class VariantCounts(NamedTuple):
     scored: int
     not_scored: int
     notes: dict[str, int]
-
-    @property
-    def seem_foreign(self) -> bool:
-        """Whether most alleles do not match the reference, e.g. because of another assembly."""
-        return sum(self.notes.get(note, 0) for note in _FOREIGN) > self.scored
 
 
 def score_variants(
@@ -160,25 +137,19 @@ def score_variants(
     """
     inputs = [model, vcf, reference, regions, aliases]
     path, format = choose_output(output, format, VARIANT_FORMATS, inputs, "vcf")
-    check_at_least_one({"batch_size": batch_size, "threads": threads})
-    check_fraction("max_n", max_n)
-    # Differences between predictions are small: bfloat16 is not the default on any device.
-    torch_device = choose_device(device)
-    precision, stated_precision = choose_precision(precision, torch_device, False)
-
     loaded = load_scoring_model(model)
     effects = effects_of(
         loaded,
         tracks,
         offsets,
-        calibrated=calibrated,
+        calibrated,
         batch_size=batch_size,
         device=device,
     )
     counts = Counter[str]()
     with (
-        cpu_threads(threads),
-        inference(precision, torch_device),
+        # Differences between predictions are small: bfloat16 is not the default on any device.
+        computation(precision, device, threads, narrow=False) as stated_precision,
         opened(reference, aliases) as genome,
         readable(vcf) as source,
     ):
@@ -187,9 +158,18 @@ def score_variants(
             contigs, regions, genome.contigs, genome.path, genome.names
         )
         find_contig = contig_finder(genome.contigs, genome.names)
-        name = "standard input" if str(vcf) == "-" else str(vcf)
         # The whole file is checked before anything is computed.
-        num_records, used = check_vcf(source, name, genome, find_contig, places)
+        with open_vcf(source) as records:
+            selected = records_in(records, source, places)
+            check_assembly(selected, source, genome, find_contig)
+        with open_vcf(source) as records:
+            selected = records_in(records, source, places)
+            used = Counter(record.contig for record in selected)
+        if used and not any(map(find_contig, used)):
+            raise DataError(
+                f"{source}: none of the contigs ({shown(used)}) is in {genome.path} "
+                f"({shown(genome.contigs)}); {ALIAS_HINT}"
+            )
         options = {
             "--reference": genome.path,
             "--aliases": genome.aliases,
@@ -197,24 +177,17 @@ def score_variants(
             "--contig": list(contigs),
             "--regions": regions,
             "--format": format,
-            "--offsets": None
-            if isinstance(effects, StartSiteEffects)
-            else len(effects.offsets),
+            "--offsets": effects.offsets and len(effects.offsets),
             "--max-n": max_n,
             "--precision": stated_precision,
+            "--calibrated": calibrated,
         }
-        command = command_line(
-            "score-variants",
-            [stored_name(loaded.path), vcf],
-            options,
-            {"--calibrated": calibrated},
-        )
-        origin = provenance(loaded.sha256, command)
+        origin = result_origin(loaded, "score-variants", vcf, options)
 
         with (
-            open_vcf(source, name) as records,
+            open_vcf(source) as records,
             open_effects(path, format) as out,
-            ProgressBar("scoring", num_records, "records") as bar,
+            ProgressBar("scoring", used.total(), "records") as bar,
         ):
             header = str(records.header).splitlines()
             if format == "vcf":
@@ -225,25 +198,23 @@ def score_variants(
                 lines = [*provenance_lines(origin), "#" + "\t".join(columns)]
             out.write("\n".join(lines) + "\n")
             line_of = vcf_line if format == "vcf" else tsv_lines
-            upcoming = kept_records(records, name, places)
-            while batch := list(islice(upcoming, RECORDS_AT_ONCE)):
-                scored = score_records(batch, genome, find_contig, effects, max_n)
+            selected = records_in(records, source, places)
+            for batch, scored in scored_batches(
+                selected, genome, find_contig, effects, max_n
+            ):
                 text = ""
                 for record, alleles in zip(batch, scored, strict=True):
                     text += line_of(record, alleles, effects)
                     for allele in alleles:
                         counts["not scored" if allele.row is None else "scored"] += 1
                         counts.update(allele.notes)
-                counts["records"] += len(batch)
                 out.write(text)
                 bar.advance(len(batch))
 
-    if places is not None and not num_records:
+    if places is not None and not used:
         log(f"warning: {vcf}: no records in the selected contigs or regions")
     notes = {str(note): counts[note] for note in Note if counts[note]}
-    return VariantCounts(
-        counts["records"], counts["scored"], counts["not scored"], notes
-    )
+    return VariantCounts(used.total(), counts["scored"], counts["not scored"], notes)
 
 
 def variant_effects(
@@ -263,15 +234,13 @@ def variant_effects(
 
     `variants` is a VCF, or a table with the columns contig, position (1-based), ref and alt. `reference` is a
     FASTA file, or an open `Reference`. Values are missing, with the reason in the note, if an allele was not
-    scored. Other arguments and errors are those of `score_variants`; an error names the row of a table.
+    scored. Other arguments and errors are those of `score_variants`.
     """
-    check_at_least_one({"batch_size": batch_size})
-    check_fraction("max_n", max_n)
     effects = effects_of(
         model,
         tracks,
         offsets,
-        calibrated=calibrated,
+        calibrated,
         batch_size=batch_size,
         device=device,
     )
@@ -282,11 +251,15 @@ def variant_effects(
                 records = list(read_vcf(vcf, variants))
             check_assembly(records, variants, genome, find_contig)
         else:
-            records = table_variants(variants)
+            columns = variants[["contig", "position", "ref", "alt"]]
+            records = [
+                Variant(contig, position - 1, ref, tuple(alt.split(",")))
+                for contig, position, ref, alt in columns.itertuples(index=False)
+            ]
         rows = []
-        for first in range(0, len(records), RECORDS_AT_ONCE):
-            batch = records[first : first + RECORDS_AT_ONCE]
-            scored = score_records(batch, genome, find_contig, effects, max_n)
+        for batch, scored in scored_batches(
+            records, genome, find_contig, effects, max_n
+        ):
             for record, alleles in zip(batch, scored, strict=True):
                 for alt, (notes, row) in zip(record.alts, alleles, strict=True):
                     note = "&".join(notes) or "."
@@ -297,21 +270,6 @@ def variant_effects(
     import pandas as pd
 
     return pd.DataFrame(rows, columns=[*ALLELE, *effects.columns])
-
-
-def table_variants(table: "pd.DataFrame") -> list[Variant]:
-    """Return the variants of a table; `UsageError` names the index of a row that is none."""
-    columns = table_columns(table, "variants", ("contig", "position", "ref", "alt"))
-    variants = []
-    for label, contig, position, ref, alt in zip(table.index, *columns, strict=True):
-        texts = (contig, ref, alt)
-        if not all(isinstance(text, str) and text for text in texts) or position < 1:
-            raise UsageError(
-                f"variants[{label!r}]: needs a contig, a position of at least 1, and alleles: "
-                f"{contig!r}, {position!r}, {ref!r}, {alt!r:.60}"
-            )
-        variants.append(Variant(contig, int(position) - 1, ref, tuple(alt.split(","))))
-    return variants
 
 
 def load_scoring_model(model: LoadedModel | Path | str) -> LoadedModel:
@@ -329,43 +287,35 @@ def effects_of(
     model: LoadedModel,
     tracks: str | None = None,
     offsets: int | None = None,
-    *,
     calibrated: bool = False,
-    batch_size: int = 32,
-    device: str = "auto",
+    **computing: Any,
 ) -> Effects:
-    """Return the effects that a model predicts.
+    """Return the effects that a model predicts; `computing` are batch_size and device.
 
     `UsageError` for an option that does not apply to the kind of model; `ModelError` if it predicts none.
     """
-    computing: dict[str, Any] = {"batch_size": batch_size, "device": device}
-    is_chromatin = isinstance(model, LoadedChromatinModel)
-    starts = isinstance(model, LoadedChromatinModel) and model.predicts_tss
-    unused = {
-        "tracks": tracks if starts or not is_chromatin else None,
-        "offsets": offsets if starts else None,
-        "calibrated": calibrated if not is_chromatin and calibrated else None,
-    }
     if model.task not in ("chromatin", "pretraining"):
         raise ModelError(
             f"{model.name}: needs a model of start sites, a chromatin or a pretrained model, found a "
             f"{model.task} model"
         )
+    unused: dict[str, object] = {}
+    if not isinstance(model, LoadedChromatinModel):
+        unused = {"tracks": tracks, "calibrated": calibrated or None}
+    elif model.predicts_tss:
+        unused = {"tracks": tracks, "offsets": offsets}
     for name, value in unused.items():
         if value is not None:
             raise UsageError(f"{name} {value}: does not apply to {model.name}")
-    count = OFFSETS if offsets is None else offsets
+    count = offsets or OFFSETS
     if not isinstance(model, LoadedChromatinModel):
         return LikelihoodEffects(model, count, **computing)
-    if starts:
-        return StartSiteEffects(model, calibrated=calibrated, **computing)
-    return TrackEffects(model, tracks, count, calibrated=calibrated, **computing)
+    if model.predicts_tss:
+        return StartSiteEffects(model, calibrated, **computing)
+    return TrackEffects(model, tracks, count, calibrated, **computing)
 
 
-# Records.
-
-
-def kept_records(
+def records_in(
     vcf: pysam.VariantFile, name: object, places: Places | None
 ) -> Iterator[Variant]:
     """Yield the records that overlap the places; None: all."""
@@ -374,69 +324,43 @@ def kept_records(
             yield record
 
 
-def check_vcf(
-    path: Path,
-    name: object,
-    reference: Reference,
-    find_contig: FindContig,
-    places: Places | None = None,
-) -> tuple[int, list[str]]:
-    """Read a whole file; return the number of records to be scored and the names of their contigs.
-
-    `DataError` if a record is wrong, if none of the contigs is in the reference, or if REF of most of the
-    first records differs from the reference.
-    """
-    with open_vcf(path, name) as vcf:
-        records = kept_records(vcf, name, places)
-        check_assembly(records, name, reference, find_contig)
-    with open_vcf(path, name) as vcf:
-        contigs = Counter(record.contig for record in kept_records(vcf, name, places))
-    if contigs and not any(map(find_contig, contigs)):
-        raise DataError(
-            f"{name}: none of the contigs ({shown(contigs)}) is in {reference.path} "
-            f"({shown(reference.contigs)}); {ALIAS_HINT}"
-        )
-    return contigs.total(), list(contigs)
-
-
-def score_records(
-    records: Sequence[Variant],
+def scored_batches(
+    records: Iterable[Variant],
     reference: Reference,
     find_contig: FindContig,
     effects: Effects,
     max_n: float,
-) -> list[list[ScoredAllele]]:
-    """Return the effects of the alternative alleles of each record.
+) -> Iterator[tuple[list[Variant], list[list[ScoredAllele]]]]:
+    """Yield batches of records, with the effects of the alternative alleles of each.
 
-    All inputs are predicted together, each once. Alleles with a larger fraction of N in a window than `max_n`
-    are not scored (bases beyond the contig are N).
+    All inputs of a batch are predicted together, each once. Alleles with a larger fraction of N in a window
+    than `max_n` are not scored (bases beyond the contig are N).
     """
-    rows: dict[Any, int] = {}  # input → its row among the predictions
-    alleles: list[tuple[tuple[str, ...], Any, list[int]]] = []
-    for record in records:
-        contig = find_contig(record.contig)
-        for alt in record.alts:
-            change = find_change(contig, record.start, record.ref, alt, reference)
-            if isinstance(change, Note):
-                alleles.append(((change,), None, []))
-                continue
-            notes, texts, about = effects.inputs(change, reference, max_n)
-            numbers = [rows.setdefault(text, len(rows)) for text in texts or ()]
-            alleles.append((notes, about, numbers))
+    upcoming = iter(records)
+    while batch := list(islice(upcoming, RECORDS_AT_ONCE)):
+        rows: dict[Any, int] = {}  # input → its row among the predictions
+        alleles: list[tuple[tuple[str, ...], Any, list[int]]] = []
+        for record in batch:
+            contig = find_contig(record.contig)
+            for alt in record.alts:
+                change = find_change(contig, record.start, record.ref, alt, reference)
+                if isinstance(change, Note):
+                    alleles.append(((change,), None, []))
+                    continue
+                notes, texts, about = effects.inputs(change, reference, max_n)
+                numbers = [rows.setdefault(text, len(rows)) for text in texts]
+                alleles.append((notes, about, numbers))
 
-    values = effects.predict(list(rows)) if rows else np.empty(0, np.float32)
-    scored = iter(
-        [
-            ScoredAllele(
-                notes, effects.row(about, values[numbers]) if numbers else None
-            )
-            for notes, about, numbers in alleles
-        ]
-    )
-    return [[next(scored) for _ in record.alts] for record in records]
-
-
-# Output.
+        values = effects.predict(list(rows)) if rows else np.empty(0, np.float32)
+        upcoming_alleles = iter(alleles)
+        scored = []
+        for record in batch:
+            of_record = []
+            for notes, about, numbers in islice(upcoming_alleles, len(record.alts)):
+                row = effects.row(about, values[numbers]) if numbers else None
+                of_record.append(ScoredAllele(notes, row))
+            scored.append(of_record)
+        yield batch, scored
 
 
 def vcf_header(
@@ -458,11 +382,11 @@ def vcf_header(
         f"{_META}command={command}",
     ]
     meanings = "; ".join(f"{note} {note.meaning}" for note in Note)
-    notes = InfoKey("NOTE", "String", f"Notes for each ALT, joined by &: {meanings}")
-    for key in (*effects.info_keys, notes):
+    notes = "NOTE", "String", f"Notes for each ALT, joined by &: {meanings}"
+    for name, kind, text in (*effects.info_keys, notes):
         lines.append(
-            f"##INFO=<ID={PREFIX}{key.name},Number=A,Type={key.kind},"
-            f'Description="{key.text}",Source="bigbird-dna",Version="{version}">'
+            f"##INFO=<ID={PREFIX}{name},Number=A,Type={kind},"
+            f'Description="{text}",Source="bigbird-dna",Version="{version}">'
         )
     return [*lines, columns]
 
@@ -475,17 +399,15 @@ def vcf_line(record: Variant, alleles: Sequence[ScoredAllele], effects: Effects)
     """
     columns = record.line.split("\t")
     info = [
-        part
-        for part in columns[_INFO].split(";")
-        if part != "." and not part.startswith(PREFIX)
+        entry
+        for entry in columns[_INFO].split(";")
+        if entry != "." and not entry.startswith(PREFIX)
     ]
     if any(row is not None for _, row in alleles):
         missing = ["."] * len(effects.info_keys)
         values = [missing if row is None else effects.info(row) for _, row in alleles]
-        for key, texts in zip(
-            effects.info_keys, zip(*values, strict=True), strict=True
-        ):
-            info.append(f"{PREFIX}{key.name}={','.join(texts)}")
+        for (name, _, _), *texts in zip(effects.info_keys, *values, strict=True):
+            info.append(f"{PREFIX}{name}={','.join(texts)}")
     if any(notes for notes, _ in alleles) and record.alts != (".",):
         joined = ["&".join(notes) or "." for notes, _ in alleles]
         info.append(f"{PREFIX}NOTE={','.join(joined)}")
@@ -501,8 +423,7 @@ def tsv_lines(
     for alt, (notes, row) in zip(record.alts, alleles, strict=True):
         note = "&".join(notes) or "."
         cells = [record.contig, str(record.start + 1), record.ref, alt, record.id, note]
-        for cell in row or ["NA"] * len(effects.columns):
-            cells.append(decimal(cell) if isinstance(cell, float) else str(cell))
+        cells += map(decimal, row or ["NA"] * len(effects.columns))
         lines += "\t".join(cells) + "\n"
     return lines
 
@@ -519,18 +440,17 @@ def open_effects(output: Path | None, format: str) -> Iterator[Any]:
         return
     for ending in (".tbi", ".csi"):
         Path(f"{output}{ending}").unlink(missing_ok=True)
-    columns: dict[str, Any] = {"seq_col": 0, "start_col": 1, "end_col": 1}
-    with quiet_htslib():
-        for ending in (".tbi", ".csi"):  # .tbi ends at position 2^29
-            try:
-                pysam.tabix_index(
-                    str(link_target(output)),
-                    index=f"{output}{ending}",
-                    csi=ending == ".csi",
-                    force=True,
-                    **({"preset": "vcf"} if format == "vcf" else columns),
-                )
-                return
-            except OSError:
-                Path(f"{output}{ending}").unlink(missing_ok=True)
-    log(f"warning: {output}: no index, because the records are not sorted")
+    options: dict[str, Any] = {"seq_col": 0, "start_col": 1, "end_col": 1}
+    if format == "vcf":
+        options = {"preset": "vcf"}
+    index = f"{output}.tbi"
+    try:
+        with quiet_htslib():
+            pysam.tabix_index(
+                str(link_target(output)), index=index, force=True, **options
+            )
+    except OSError:
+        Path(index).unlink(missing_ok=True)
+        log(
+            f"warning: {output}: no index: the records are not sorted, or too far along a contig"
+        )

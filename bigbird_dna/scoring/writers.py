@@ -9,15 +9,13 @@ to import, so that help texts can list the formats.
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bigbird_dna.disk.atomic import atomic_path
+from bigbird_dna.disk.atomic import atomic_path, is_special
 from bigbird_dna.disk.outputs import (
     check_output,
-    format_for,
-    named_output,
     naming_errors,
     open_text,
     provenance_lines,
@@ -53,19 +51,8 @@ STRANDS: Mapping[str, tuple["Strand", ...]] = {
 }
 """Values of the option `strand`."""
 
-BINARY_FORMATS = ("bigwig", "parquet")
-
-MOST_BIGWIG_CONTIGS = 65_535
-"""Largest number of contigs with values in a bigWig: pybigtools writes them in a node with a 16-bit count."""
-
-# Lines that readers of these formats take for headers. UCSC accepts the words `track` and `browser`, htsjdk
-# (IGV) also `track_7`.
-_BROWSER_FORMATS = ("bed", "bedgraph")
-_HEADERS = ("#", "track", "browser")
-
-_ROWS_AT_ONCE = (
-    65_536  # per row group of Parquet, which is in memory, if there are few columns
-)
+# Per row group of Parquet, which is in memory.
+_ROWS_AT_ONCE = 65_536
 _VALUES_AT_ONCE = 1 << 22
 
 
@@ -81,13 +68,25 @@ def choose_output(
     `UsageError` if the format is unknown or cannot be written there, or if the output is one of the `inputs`,
     in a directory that does not exist, or not writable.
     """
-    path = named_output(output)
+    path = None if output is None or str(output) == "-" else Path(output)
     if path is not None and not path.parent.is_dir():
         raise UsageError(f"{path}: directory {path.parent} does not exist")
     check_output(path, inputs)
-    format = format or format_for(path, formats, default)
+    if format is None:
+        format = default
+        ending = ""
+        if path is not None and not is_special(path):
+            ending = Path(path.name.removesuffix(".gz")).suffix.lower()
+        known = {suffix: name for name in formats for suffix in formats[name]}
+        if ending:
+            if ending not in known:
+                raise UsageError(
+                    f"{output}: {ending} is not the suffix of a known format; use one of {', '.join(known)}, "
+                    "or specify the format with --format"
+                )
+            format = known[ending]
     check_choice("format", format, formats)
-    if format in BINARY_FORMATS:
+    if format in ("bigwig", "parquet"):
         if path is None:
             raise UsageError(
                 f"format {format} cannot be written to standard output; give a file with -o"
@@ -99,25 +98,6 @@ def choose_output(
     return path, format
 
 
-def check_contig(contig: str, format: str, where: Path | str) -> None:
-    """Raise `DataError` if the lines of a contig would be read as headers, e.g. BED lines of `track_1`."""
-    if format in _BROWSER_FORMATS and contig.startswith(_HEADERS):
-        raise DataError(
-            f"{where}: contig {contig!r} cannot be written as {format}: genome browsers would read its lines "
-            "as headers; rename the contig, or write tsv or parquet"
-        )
-
-
-def check_bigwig_contigs(count: int, where: object, instead: str) -> None:
-    """Raise `DataError` if more contigs have values than a bigWig can have; `instead` is what to do."""
-    if count > MOST_BIGWIG_CONTIGS:
-        raise DataError(
-            f"{where}: a bigWig can have values on {MOST_BIGWIG_CONTIGS:,} contigs, not on {count:,}: "
-            f"{instead}"
-        )
-
-
-@contextmanager
 def open_writer(
     output: Path | None,
     format: str,
@@ -128,10 +108,10 @@ def open_writer(
     mark: str = "#",
     contigs: Mapping[str, int] = {},
     unit: str = "window",
-) -> Iterator[Write]:
+) -> AbstractContextManager[Write]:
     """Open a result for writing, atomically; None is standard output.
 
-    Yields a function that writes more rows, which are sequences of cells in the order of the columns.
+    The context is a function that writes more rows, which are sequences of cells in the order of the columns.
 
     Parameters
     ----------
@@ -160,13 +140,10 @@ def open_writer(
         The output cannot be written, or a bigWig would be empty or have too many contigs.
     """
     if format == "parquet":
-        opened = open_parquet(output, origin, columns)
-    elif format == "bigwig":
-        opened = open_bigwig(output, contigs, unit)
-    else:
-        opened = open_lines(output, format, origin, columns, missing, mark)
-    with opened as write:
-        yield write
+        return open_parquet(output, origin, columns)
+    if format == "bigwig":
+        return open_bigwig(output, contigs, unit)
+    return open_lines(output, format, origin, columns, missing, mark)
 
 
 @contextmanager
@@ -181,14 +158,13 @@ def open_lines(
     """Open tsv, bed or bedgraph. The header comes with the first rows: a failed command writes nothing."""
     head = provenance_lines(origin)
     repeats_score = format == "bed" and columns["score"] == ".6f"
-    if repeats_score:
-        cells = list(columns.items())
-        cells[4] = ("score", "d")
-        cells.insert(6, ("probability", ".6f"))
-        columns = dict(cells)
     if format == "bedgraph":
         columns = {"contig": "s", "start": "d", "end": "d", "value": ".6f"}
-    else:
+    elif repeats_score:
+        cells = list(columns.items())
+        cells[4:6] = [("score", "d"), cells[5], ("probability", ".6f")]
+        columns = dict(cells)
+    if format != "bedgraph":
         head.append((mark if format == "tsv" else "#") + "\t".join(columns))
     formats = ["" if spec == "s" else spec for spec in columns.values()]
 
@@ -198,19 +174,13 @@ def open_lines(
             lines = []
             for row in rows:
                 if repeats_score:
-                    score = row[4]
-                    row = (
-                        *row[:4],
-                        round(1000 * (score or 0)),
-                        row[5],
-                        score,
-                        *row[6:],
-                    )
-                texts = [
-                    missing if cell is None else f"{cell:{spec}}"
-                    for cell, spec in zip(row, formats, strict=True)
-                ]
-                lines.append("\t".join([text or "." for text in texts]))
+                    thousandths = round(1000 * (row[4] or 0))
+                    row = (*row[:4], thousandths, row[5], row[4], *row[6:])
+                texts = []
+                for cell, spec in zip(row, formats, strict=True):
+                    text = missing if cell is None else f"{cell:{spec}}"
+                    texts.append(text or ".")
+                lines.append("\t".join(texts))
             lines[:0] = head
             head.clear()
             if lines:
@@ -246,23 +216,23 @@ def open_bigwig(
                 yield contig, int(start), int(end), float(value)
 
         yield write
-        check_bigwig_contigs(len(names), output.name, "write another format")
         if not names:
             raise DataError(
                 f"no {unit} has a score (too many N, see max_n, or short records); a bigWig must not be empty"
+            )
+        if len(names) > 65_535:  # pybigtools writes them in a node with a 16-bit count
+            raise DataError(
+                f"{output.name}: a bigWig can have values on 65,535 contigs, not on {len(names):,}: write "
+                "another format"
             )
         spool.seek(0)
         named = path.with_name(f"{path.name}.bw")  # the extension is needed
         try:
             pybigtools.open(str(named), "w").write(dict(contigs), values())
-            with pybigtools.open(str(named)) as written:
-                complete = len(written.chroms()) == len(names)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a full disk is a panic in its Rust code
             raise OSError(f"pybigtools: {error}") from None
-        if not complete:
-            raise OSError("the bigWig has not all contigs")
         named.replace(path)
 
 

@@ -73,7 +73,7 @@ def test_a_table_is_that_of_a_scan(
     inputs = window_inputs(fasta, "abc", downstream=LENGTH - UPSTREAM, **sizes)
     expected = [
         row
-        for rows in score_inputs(inputs, model.predict)
+        for rows in score_inputs(inputs, model.predict, 32)
         for row in rows
         if row.contig != "c"
     ]

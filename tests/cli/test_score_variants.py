@@ -314,7 +314,7 @@ def test_windows_too_small_for_their_offsets(
     run: Run, vcf: Path, fasta: Path, tmp_path: Path
 ) -> None:
     words = (vcf, "--reference", fasta)
-    refused(run(*words, window=40), 2)
+    assert "TOO_LONG" in run(*words, window=40).out
     assert run(*words, "--offsets", 1, window=1).code == 0
     plain = tmp_path / "plain.fa.gz"
     plain.write_bytes(gzip.compress(b">chr1\nACGT\n"))
@@ -401,8 +401,7 @@ LONG_HEADER = (
 @pytest.mark.parametrize(
     ("info", "ending"),
     [
-        ("END=550000000", "csi"),
-        ("SVTYPE=DEL;SVLEN=-550000000", "csi"),
+        ("END=550000000", None),
         ("END=60", "tbi"),
     ],
 )

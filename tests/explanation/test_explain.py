@@ -145,27 +145,6 @@ def test_files_have_the_same_contributions(home: Path, tmp_path: Path) -> None:
     assert logos == [f"{number:03}.svg" for number in range(1, 7)]
 
 
-def test_more_sequences_than_a_bigwig_can_have_are_refused_before_the_work(
-    home: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bigbird_dna.scoring.writers.MOST_BIGWIG_CONTIGS", 1)
-    (tmp_path / "x.csv").write_text(
-        f"name,sequence\nx,{random_dna(60, 1)}\ny,{random_dna(40, 2)}\n"
-    )
-    result = run(
-        "explain",
-        home / "numbers",
-        tmp_path / "x.csv",
-        *OPTIONS,
-        "-o",
-        tmp_path / "out",
-    )
-    assert "on 1 contigs, not on 2: explain fewer sequences" in refused(
-        result, 1, after_log=True
-    )
-    assert "explaining" not in result.err and not (tmp_path / "out").exists()
-
-
 def test_gradients_and_sequences_give_the_same_files(
     home: Path, tmp_path: Path, run: Run
 ) -> None:

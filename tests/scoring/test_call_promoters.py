@@ -164,7 +164,7 @@ def test_calls_of_the_reverse_complement_are_mirrored(tmp_path: Path) -> None:
     ):
         path = write(tmp_path / name, {"c": sequence})
         inputs = window_inputs(path, ["c"], stride=2, upstream=9, downstream=15)
-        rows = [row for batch in score_inputs(inputs, toy, 1, bases) for row in batch]
+        rows = [row for batch in score_inputs(inputs, toy, bases) for row in batch]
         found.append(
             [
                 (position, strand, score)
@@ -348,7 +348,6 @@ def test_what_cannot_be_called_is_refused(
         {"fdr": 1.5},
         {"strand": "x"},
         {"format": "bigwig"},
-        {"max_n": 2.0},
     ):
         with fails(UsageError):
             bigbird_dna.call_promoters(model, genome, out, **options)

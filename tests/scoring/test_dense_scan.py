@@ -100,7 +100,7 @@ def scan(
     with TemporaryDirectory() as directory:
         path = write(Path(directory, "x.fa"), records)
         inputs = bin_inputs(path, records, columns=COLUMNS, **sizes, **options)
-        return [row for rows in score_inputs(inputs, predict, 2, batch) for row in rows]
+        return [row for rows in score_inputs(inputs, predict, batch) for row in rows]
 
 
 SIZES = st.fixed_dictionaries(
@@ -189,7 +189,9 @@ def test_windows_with_many_n_have_no_scores() -> None:
             ),
         )
     }
-    assert [(row.start, row.end) for row in rows if row.is_short] == [(0, 4)] * 2
+    assert [(row.start, row.end) for row in rows if row.note.startswith("short")] == [
+        (0, 4)
+    ] * 2
 
 
 # A model
@@ -334,31 +336,6 @@ def test_signals_regions_and_options_of_a_dense_model(
         bigbird_dna.score_promoters(
             home / "model", home / "genome.fa", tmp_path / "x", stride=10
         )
-
-
-def test_one_bin_per_record_with_the_start_site_at_a_base(run: Run, home: Path) -> None:
-    model, text = load_chromatin_model(home / "model"), RECORDS["long"]
-    words = (
-        "score-promoters",
-        home / "model",
-        home / "genome.fa",
-        "--contig",
-        "long",
-        "--tss-offset",
-    )
-    for strand, place in (("+", 400), ("-", 400), ("+", 20), ("-", 20)):
-        padded = "N" * 131 + text
-        first = place + 131 - 65  # of 131 bp, with the base in the center
-        window = padded[first : first + 131]
-        shown = model.predict(
-            [window if strand == "+" else reverse_complement(window)], max_n=1
-        )
-        row = run(*words, place, "--strand", strand).out.splitlines()[-1].split("\t")
-        assert (row[5], int(row[7])) == (strand, place)
-        assert float(row[4]) == pytest.approx(
-            float(shown[0, 0, COLUMNS["+"]]), abs=1e-5
-        )
-        assert row[6] == ("." if place == 400 else "padded=45")
 
 
 def overlaps(row: list[str]) -> bool:

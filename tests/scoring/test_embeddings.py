@@ -312,7 +312,6 @@ WRONG = {
     "suffix": ("-o", "x.csv"),
     "stdout": ("-o", "-"),
     "array without names": ("-o", "x.npy"),
-    "aliases": ("--aliases", "names.tsv"),
 }
 
 

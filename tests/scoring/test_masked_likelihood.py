@@ -23,7 +23,7 @@ from bigbird_dna.scoring.masked_likelihood import (
     haplotype_windows,
     mask_difference,
 )
-from bigbird_dna.scoring.variants import ScoredAllele, score_records
+from bigbird_dna.scoring.variants import ScoredAllele, scored_batches
 from tests.cli.command import Run
 from tests.scoring.test_variant_effects import Case, record, same, variants
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer, texts
@@ -47,8 +47,8 @@ def score(
     model: LoadedModel = MODEL,
 ) -> list[ScoredAllele]:
     effects = LikelihoodEffects(model, OFFSETS, device="cpu")
-    found = score_records(records, reference, lambda name: name, effects, 1.0)
-    return [allele for alleles in found for allele in alleles]
+    found = scored_batches(records, reference, lambda name: name, effects, 1.0)
+    return [allele for _, batch in found for alleles in batch for allele in alleles]
 
 
 def slow(contig: str, edited: str, first: int, last: int) -> np.ndarray:

@@ -64,14 +64,14 @@ def scan(
     upstream: int = 4,
     stride: int = 2,
     predict: Any = toy,
-    batches: tuple[int, int] = (32, 512),
+    batch: int = 512,
     **options: Any,
 ) -> list[ScoredWindow]:
     sizes = {"upstream": upstream, "downstream": window - upstream, "stride": stride}
     with TemporaryDirectory() as directory:
         path = write(Path(directory, "x.fa"), records)
         inputs = window_inputs(path, records, **sizes, **options)
-        return [row for rows in score_inputs(inputs, predict, *batches) for row in rows]
+        return [row for rows in score_inputs(inputs, predict, batch) for row in rows]
 
 
 def cells(row: ScoredWindow) -> tuple[Any, ...]:
@@ -134,7 +134,7 @@ SCANS = st.fixed_dictionaries(
             "max_n": st.sampled_from([0.0, 0.3, 1.0]),
         },
         "strands": st.sampled_from(["+-", "+", "-"]).map(tuple),
-        "batches": st.tuples(st.integers(1, 4), st.integers(1, 9)),
+        "batch": st.integers(1, 9),
     }
 )
 SIZES = st.fixed_dictionaries(
@@ -165,7 +165,7 @@ def test_scan_agrees_with_slicing(
     assert [cells(row) for row in rows] == expected(
         records, size, stride, max_n, strands, options["upstream"]
     )
-    assert max(calls, default=0) <= max(options["batches"])
+    assert max(calls, default=0) <= options["batch"]
 
 
 Span = tuple[str, int, int, float]
@@ -242,7 +242,7 @@ def test_signal_is_a_function_that_covers_every_tss_position(
         for strand in "+-"
     }
     for row in rows:
-        if row.score is not None and not row.is_short:
+        if row.score is not None and row.note != "short":
             tss = row.start + (upstream if row.strand == "+" else downstream - 1)
             assert single[row.strand][row.contig, tss] == row.score
     everywhere = single["+"].keys() | single["-"].keys()
@@ -396,7 +396,7 @@ def test_regions_that_share_windows(
             reference,
             summary=summary,
             max_n=0.5,
-            bins_at_once=at_once,
+            regions_at_once=at_once,
         )
         return [
             (region.name, None if values is None else values.tolist(), note)

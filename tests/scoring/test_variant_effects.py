@@ -18,7 +18,7 @@ from bigbird_dna.genome.vcf import Variant
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.scoring.effects import TrackEffects, escape
-from bigbird_dna.scoring.variants import Effects, ScoredAllele, score_records
+from bigbird_dna.scoring.variants import Effects, ScoredAllele, scored_batches
 from tests.golden.messages import fails
 from tests.toys import hashed, random_dna, texts
 
@@ -59,14 +59,14 @@ def score(
 ) -> list[ScoredAllele]:
     """Effects of all alleles."""
     find_contig = reference.contigs.keys() & {record.contig for record in records}
-    found = score_records(
+    found = scored_batches(
         records,
         reference,
         lambda name: name if name in find_contig else None,
         kind,
         max_n,
     )
-    return [allele for alleles in found for allele in alleles]
+    return [allele for _, batch in found for alleles in batch for allele in alleles]
 
 
 def same(first: ScoredAllele, second: ScoredAllele) -> bool:

@@ -104,6 +104,8 @@ class Scorer:
             lambda _, texts, **__: self.predict(texts),
         )
         monkeypatch.setattr("bigbird_dna.scoring.variants.RECORDS_AT_ONCE", 8)
+        monkeypatch.setattr("bigbird_dna.scoring.tracks.REGIONS_AT_ONCE", 8)
+        monkeypatch.setattr("bigbird_dna.scoring.scan.WINDOWS_AT_ONCE", 8)
         for module, kind in {
             "promoters": "scan",
             "tracks": "chromatin",
@@ -223,57 +225,6 @@ def test_an_error_before_the_first_result_leaves_nothing(
     with pytest.raises(DataError):
         scorer()
     assert not output.getvalue()
-
-
-@pytest.mark.parametrize("scorer", ["score_promoters", "predict_tracks"], indirect=True)
-@pytest.mark.parametrize("name", ["track", "browser", "tracks_7"])
-def test_no_row_of_a_browsers_format_reads_as_a_header(
-    scorer: Scorer,
-    output: Output,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-) -> None:
-    """BED and bedGraph are refused before the record is scored; the other formats have it."""
-    (tmp_path / "aliases.tsv").write_text(f"{name}\tother\n")
-    options = (
-        {}
-        if scorer.name == "score_promoters"
-        else {"aliases": tmp_path / "aliases.tsv"}
-    )
-    chr1 = scorer.bed.read_text()
-    for order in (1, -1):
-        contigs = ["chr1", name][::order]
-        scorer.genome.write_text(
-            "".join(f">{contig} of a toy\n{SEQUENCE}\n" for contig in contigs)
-        )
-        scorer.bed.write_text("".join([chr1, "other\t7\t9\n"][::order]))
-        for format in FORMATS[scorer.name]:
-            for options["output"], source in (
-                (tmp_path / "x", None),
-                (None, None),
-                (None, "-"),
-            ):
-                output.truncate(0), output.seek(0)
-                scorer.predict.calls = 0
-                with scorer.input.open() as stream:
-                    monkeypatch.setattr(sys, "stdin", stream)
-                    if format == "tsv":
-                        scorer(source, format=format, **options)
-                        text = (
-                            output.getvalue().decode() or (tmp_path / "x").read_text()
-                        )
-                        assert f"\n{name}\t" in text
-                        (tmp_path / "x").unlink(missing_ok=True)
-                        continue
-                    where = "standard input" if source else str(scorer.input)
-                    with fails(DataError, where, name, format):
-                        scorer(source, format=format, **options)
-                assert not (tmp_path / "x").exists()
-                assert not any(text.startswith(name) for text in output.lines)
-                assert scorer.predict.calls == 0 and not output.getvalue()
-    scorer(format="bed", contigs="chr1", **options)
-    assert output.lines[-1].startswith("chr1\t")
 
 
 def test_a_notebook_has_no_bytes(scorer: Scorer, output: Output) -> None:
