@@ -503,9 +503,11 @@ def draw_variants(
             ref = codes[position : position + 1]
             alt = (ref + rng.integers(1, 4)).astype(np.uint8) % 4
         elif rng.integers(2):
-            ref, alt = codes[position : position + size], codes[:0]
+            ref = codes[position : position + size]
+            alt = codes[:0]
         else:
-            ref, alt = codes[:0], rng.integers(4, size=size).astype(np.uint8)
+            ref = codes[:0]
+            alt = rng.integers(4, size=size).astype(np.uint8)
         end = position + len(ref)
         if not is_snv and codes[position - 1] == [*ref, *alt][-1]:
             continue
@@ -515,7 +517,8 @@ def draw_variants(
             continue
 
         changes = {}
-        left, right = codes[position - 30 : position], codes[end : end + 30]
+        left = codes[position - 30 : position]
+        right = codes[end : end + 30]
         for factor in FACTORS:
             counts = []
             for allele in (ref, alt):
@@ -536,9 +539,11 @@ def draw_variants(
         elif broken >= 0 and change == 0:
             category = "failed_repair"
         elif broken >= 0 and change == 1:
-            category, effect = "creates_site", "gain"
+            category = "creates_site"
+            effect = "gain"
         elif bound and change == -1 and not flanking:
-            category, effect = "disrupts_site", "loss"
+            category = "disrupts_site"
+            effect = "loss"
         elif bound and change == 0 and is_snv:
             category = "tolerated"
         elif not bound and change == -1:
@@ -549,7 +554,8 @@ def draw_variants(
         if not is_snv:  # VCF requires an anchoring base
             position -= 1
             anchor = codes[position : position + 1]
-            ref, alt = np.concatenate([anchor, ref]), np.concatenate([anchor, alt])
+            ref = np.concatenate([anchor, ref])
+            alt = np.concatenate([anchor, alt])
         taken[position:end] = True
         info = f"EFFECT={effect};TRACK={motif.name};CATEGORY={category};SITE={start + 1};STRAND={'-' if reverse else '+'}"
         letters = [LETTERS[allele].tobytes().decode() for allele in (ref, alt)]

@@ -86,16 +86,14 @@ def choose_route(call: Call, route: Route = "auto") -> Choice:
     """
     if route == "dense" or route == "blocked":
         return Choice(route, "requested")
-    compiled: Literal["native", "flex"] = "native" if call.q.is_cpu else "flex"
-    if route == "native" or route == "flex":
-        compiled = route
-    if compiled == "native":
+    if route == "native" or (route == "auto" and call.q.is_cpu):
+        compiled: Literal["native", "flex"] = "native"
         reason = native.unavailable(call)
     else:
         from bigbird_dna.attention import flex  # not needed on a CPU
 
+        compiled = "flex"
         reason = flex.unavailable(call)
-
     if reason is None:
         fastest = f"fastest on a {call.q.device.type}"
         return Choice(compiled, fastest if route == "auto" else "requested")
@@ -162,7 +160,8 @@ def bigbird_attention(
             )
         call = call._replace(relative=relative)
 
-    extra, shortest = pattern.num_global_tokens, min(call.lengths, default=tokens)
+    extra = pattern.num_global_tokens
+    shortest = min(call.lengths, default=tokens)
     if extra and shortest <= extra:
         raise ValueError(
             f"lengths must be above the {extra} extra global tokens, got {shortest}"
@@ -245,7 +244,8 @@ def _attend_to_all(call: Call) -> Tensor:
     if native.unavailable(one_block) is None:
         return native.native_attention(one_block)
     cut = call.cut()
-    mask, causal = None, call.pattern.causal
+    mask = None
+    causal = call.pattern.causal
     longest = cut.q.shape[2]
     # True queries of a causal pattern cannot attend to the padding, which comes after them.
     if not causal and any(length < longest for length in call.lengths):

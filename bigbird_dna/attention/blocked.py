@@ -86,7 +86,8 @@ def blocked_attention(call: Call) -> Tensor:
     """
     q, _, _, pattern, lengths, layer, dropout, relative = call
     batch, heads, tokens, width = q.shape
-    device, size = q.device, pattern.block_size
+    device = q.device
+    size = pattern.block_size
     blocks = pattern.graph_blocks(lengths[0], tokens)
     extra = pattern.num_global_tokens
     gap = -extra % size  # padding after the extra global tokens
@@ -102,7 +103,9 @@ def blocked_attention(call: Call) -> Tensor:
         missing = padded - x.shape[2]
         return pad(x, (0, 0, 0, missing)) if missing > 0 else x[:, :, :padded]
 
-    q, k, v = spread(q), spread(call.k), spread(call.v)
+    q = spread(q)
+    k = spread(call.k)
+    v = spread(call.v)
 
     # (B, N) bias: 0 at true positions, very negative at padding. It is finite because a fused kernel that
     # meets padded keys first would compute exp(-inf + inf) = NaN.
@@ -174,7 +177,9 @@ def blocked_attention(call: Call) -> Tensor:
         for queries, class_keys in classes:
             query = q_blocks.index_select(2, queries)  # (B, H, M, W, K)
             if class_keys is None:
-                query, key, value = query.flatten(2, 3), k, v
+                query = query.flatten(2, 3)
+                key = k
+                value = v
                 mask = None if bias is None else bias[:, None, None, :]
                 everywhere = torch.arange(all_blocks, device=device)
                 mask = add_labels(mask, query, table, queries, everywhere)

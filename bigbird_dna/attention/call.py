@@ -51,11 +51,13 @@ def label_ids(
     """Labels (B or 1, …, M, N) of positions `queries` (…, M) against `keys` (…, N). Positions below
     `num_global_tokens` are extra global tokens; the leading dimension is that of `owners`."""
     distances = 2 * radius + 1
-    query, key = queries[..., :, None], keys[..., None, :]
+    query = queries[..., :, None]
+    key = keys[..., None, :]
     labels = (key - query).clamp(-radius, radius) + radius
     if not num_global_tokens:
         return labels[None]
-    query_extra, key_extra = query < num_global_tokens, key < num_global_tokens
+    query_extra = query < num_global_tokens
+    key_extra = key < num_global_tokens
     labels = torch.where(query_extra & key_extra, labels + distances, labels)[None]
     if owners is None:
         owned_key = owned_query = labels.new_zeros((), dtype=torch.bool)
@@ -151,7 +153,8 @@ class Call(NamedTuple):
 
     def uncut(self, out: Tensor) -> Tensor:
         """Convert the output (B, H, N, K) of the call from `cut` to (B, H, L, K), zero at padding."""
-        tokens, longest = self.q.shape[2], out.shape[2]
+        tokens = self.q.shape[2]
+        longest = out.shape[2]
         if any(length < longest for length in self.lengths):
             real = real_positions(self.lengths, longest, out.device)
             out = out.masked_fill(~real[:, None, :, None], 0)
@@ -228,7 +231,9 @@ def checked_call(
     device = q.device.type
     if q.dtype == torch.float32 and torch.is_autocast_enabled(device):
         narrow = torch.get_autocast_dtype(device)
-        q, k, v = q.to(narrow), k.to(narrow), v.to(narrow)
+        q = q.to(narrow)
+        k = k.to(narrow)
+        v = v.to(narrow)
 
     return Call(q, k, v, pattern, counts, layer, dropout)
 

@@ -53,7 +53,8 @@ _testing = threading.Lock()
 
 def unavailable(call: Call) -> str | None:
     """Why this route cannot serve the call, or None; the first call of a kind tests the kernel."""
-    q, size = call.q, call.pattern.block_size
+    q = call.q
+    size = call.pattern.block_size
     reason = call.find_limit("flex", TOLERANCE)
     if reason is not None:
         return reason
@@ -82,7 +83,8 @@ def flex_attention(call: Call) -> Tensor:
 
 def find_kernel(call: Call) -> bool | str:
     """Whether torch has to search for a kernel, or why none passes its test; once per kind of call."""
-    q, gradients = call.q, call.gradients
+    q = call.q
+    gradients = call.gradients
     # Sizes and seeds other than these are variables of the kernel.
     pattern = replace(
         call.pattern, global_blocks=2, window_blocks=3, random_blocks=1, seed=0
@@ -112,7 +114,9 @@ def find_kernel(call: Call) -> bool | str:
 
 def find_failure(search: bool, call: Call) -> str | None:
     """Failure of a kernel on random sequences like the call's, with padding and a partial block, or None."""
-    q, pattern, gradients = call.q, call.pattern, call.gradients
+    q = call.q
+    pattern = call.pattern
+    gradients = call.gradients
     size = pattern.block_size
     # torch compiles a separate kernel for fewer than 128 queries.
     blocks = max(8, 160 // size, min(q.shape[2], TEST_TOKENS) // size)
@@ -183,7 +187,8 @@ def find_failure(search: bool, call: Call) -> str | None:
 
 def run(search: bool, call: Call, gradients: bool) -> Tensor:
     """Attention by the kernel, (B, H, L, K), compiled at the first call of its kind."""
-    tokens, longest = call.q.shape[2], max(call.lengths)
+    tokens = call.q.shape[2]
+    longest = max(call.lengths)
     if longest == 1:  # torch would compile the kernel again for a single token
         return pad(call.v[:, :, :1], (0, 0, 0, tokens - 1))
     vectors = []
@@ -318,9 +323,12 @@ def make_lists(call: Call, gradients: bool) -> tuple[Lists, Weights]:
     `gradients` adds the reverse lists. Each row of the batch has its own lists, which are cached, because
     every step reuses them.
     """
-    pattern, lengths, device = call.pattern, call.lengths, call.q.device
+    pattern = call.pattern
+    lengths = call.lengths
+    device = call.q.device
     heads, tokens = call.q.shape[1:3]
-    size, longest = pattern.block_size, max(lengths)
+    size = pattern.block_size
+    longest = max(lengths)
     blocks = -(-longest // size)
 
     rows = []

@@ -24,7 +24,8 @@ class AttentionLayer(nn.Module):
 
     def __init__(self, shape: LayerShape, options: Any) -> None:
         super().__init__()
-        self.shape, self.options = shape, options
+        self.shape = shape
+        self.options = options
 
     def forward(
         self,
@@ -119,7 +120,9 @@ class Redrawn(nn.Module):
         self, shape: tuple[int, ...], seed: int, layer: int, every: int
     ) -> None:
         super().__init__()
-        self.seed, self.layer, self.every = seed, layer, every
+        self.seed = seed
+        self.layer = layer
+        self.every = every
         self.register_buffer("drawn", torch.empty(shape))
         self.register_buffer("passes", torch.zeros(1))
         self._redraw(0)

@@ -152,7 +152,8 @@ class _Attention(torch.autograd.Function):
             raise RuntimeError(f"the native route is unavailable: {reason}")
         out, lse = kernel.forward(Call(q, k, v, pattern, lengths, layer))
         ctx.save_for_backward(q, k, v, out, lse)
-        ctx.kernel, ctx.rest = kernel, (pattern, lengths, layer)
+        ctx.kernel = kernel
+        ctx.rest = (pattern, lengths, layer)
 
         return out
 

@@ -28,7 +28,9 @@ TYPES = {torch.float32: 0, torch.bfloat16: 1}  # the kernel's type numbers
 Rotation = tuple[Tensor, Tensor]
 """Cosines and sines of every position's angles: (L, K / 2), or (B, 1, L, K / 2) for each row."""
 
-INT, DOUBLE, POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+INT = ctypes.c_int64
+DOUBLE = ctypes.c_double
+POINTER = ctypes.c_void_p
 
 
 def address(x: Tensor) -> int:
@@ -75,7 +77,8 @@ class _Weights(ctypes.Structure):
     ]
 
 
-_CALL, _WEIGHTS = ctypes.POINTER(KernelCall), ctypes.POINTER(_Weights)
+_CALL = ctypes.POINTER(KernelCall)
+_WEIGHTS = ctypes.POINTER(_Weights)
 SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "panel_columns": (INT, []),
     "scratch_size": (INT, [_CALL, ctypes.c_int]),
@@ -108,7 +111,8 @@ class Kernel:
         self.library: Any = library
         for name, (result, arguments) in SIGNATURES.items():
             function = getattr(library, name)
-            function.restype, function.argtypes = result, arguments
+            function.restype = result
+            function.argtypes = arguments
         self.panel_columns = int(self.library.panel_columns())
 
     def forward(self, call: Call) -> tuple[Tensor, Tensor]:
@@ -128,7 +132,8 @@ class Kernel:
         return q, k, v
 
     def _solve(self, call: Call, lse: Tensor, **tensors: Tensor) -> None:
-        pattern, lengths = call.pattern, call.lengths
+        pattern = call.pattern
+        lengths = call.lengths
         _, heads, tokens, width = call.q.shape
         tensors |= {"q": call.q, "k": call.k, "v": call.v}
 
@@ -344,9 +349,14 @@ class PackedLayer:
 
     def __init__(self, kernel: Kernel, layer: Any, pattern: Pattern | None) -> None:
         self.library = kernel.library
-        self.heads, self.pattern, self.index = layer.heads, pattern, layer.index
-        output, up, down = layer.attention_output, layer.intermediate, layer.output
-        norm, last = layer.attention_norm, layer.output_norm
+        self.heads = layer.heads
+        self.pattern = pattern
+        self.index = layer.index
+        output = layer.attention_output
+        up = layer.intermediate
+        down = layer.output
+        norm = layer.attention_norm
+        last = layer.output_norm
         tensors = {
             "joined": layer.joined[0],  # of queries, keys and values, (3D, D)
             "joined_bias": layer.joined[1],
@@ -403,7 +413,9 @@ class PackedLayers(NamedTuple):
         angles = _angles(turns)
 
         for layer in self.layers:
-            heads, pattern, library = layer.heads, layer.pattern, layer.library
+            heads = layer.heads
+            pattern = layer.pattern
+            library = layer.library
             if pattern is None or pattern.is_full(pattern.blocks(tokens)):
                 graph = make_graph(None, tokens, heads, 0)
             else:
@@ -418,7 +430,8 @@ class PackedLayers(NamedTuple):
             ]
             memory = torch.empty(sum(sizes), dtype=torch.float32, device="cpu")
             scratch, room, lse = torch.split(memory, sizes)
-            problem.scratch, problem.lse = address(scratch), address(lse)
+            problem.scratch = address(scratch)
+            problem.lse = address(lse)
             data = address(x), address(room)
             library.layer(problem, layer.weights, batch, *angles, *data)
 

@@ -249,7 +249,8 @@ class Combiner(AttentionLayer):
         parts = sparse.row_and_column_scores(q, k, present, self.shape.causal)
         # Summaries of columns, (B, H, C, R, K), for each row, and which have tokens, (B, 1, C, R).
         pooled = [transpose(x) for x in self.pooled(q, k)]
-        column_k, column_v = transpose(k), transpose(v)
+        column_k = transpose(k)
+        column_v = transpose(v)
         here = transpose(present)
         if prefixes:  # if a token is present, all earlier rows are full
             pooled = [pool_up_to(x, self.largest)[..., :-1, :] for x in pooled]
@@ -292,8 +293,10 @@ class Routing(Combiner):
     def compute(
         self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
     ) -> Tensor:
-        clusters, causal = self.centroids(q, k, present), self.shape.causal
-        count, span = self.options.clusters, self.options.span
+        clusters = self.centroids(q, k, present)
+        causal = self.shape.causal
+        count = self.options.clusters
+        span = self.options.span
         chunks = make_chunks(clusters, present, count, span, causal)
         chunk_q, chunk_k, chunk_v = map(chunks.spread, (q, k, v))  # (B, H, P, S, K)
         if not causal:
@@ -325,7 +328,8 @@ def _summaries_up_to_each(chunks: ClusterChunks, count: int) -> tuple[Tensor, Te
     The summaries are, per chunk, that of its last token before the block, and those of the block's tokens.
     Per other chunk, a query uses only the latest summary up to itself: (B, H, N, M, P + M).
     """
-    total, size = chunks.total, chunks.size
+    total = chunks.total
+    size = chunks.size
     missing = (0, -chunks.number.shape[2] % count)
     number = pad(chunks.number, missing, value=total)
     slot = torch.unflatten(

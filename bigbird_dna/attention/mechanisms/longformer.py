@@ -78,7 +78,8 @@ class Longformer(AttentionLayer):
         self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
     ) -> Tensor:
         tokens = q.shape[2]
-        options, causal = self.options, self.shape.causal
+        options = self.options
+        causal = self.shape.causal
         globals_ = options.global_tokens
         # Positions beyond the ends of the sequence need no room; without any other, the window is the token
         # itself, and interleaving is unnecessary.

@@ -99,7 +99,8 @@ def exponents(x: Tensor, directions: Tensor) -> Tensor:
 
 def prefix_attention(q: Tensor, k: Tensor, v: Tensor, directions: Tensor) -> Tensor:
     """Attention to the keys up to each query: (B, H, L, K); `directions` (H, F, K). Only padding attends to padding."""
-    a, b = exponents(q, directions), exponents(k, directions)
+    a = exponents(q, directions)
+    b = exponents(k, directions)
     peaks = b.detach().amax(-1)  # μ (B, H, L)
     largest = peaks.cummax(2).values
     keys = (b - peaks[..., None]).exp()
@@ -117,8 +118,10 @@ def prefix_attention(q: Tensor, k: Tensor, v: Tensor, directions: Tensor) -> Ten
     for first in range(0, v.shape[2], CHUNK):
         chunk = slice(first, first + CHUNK)
         query, key, value = (x[:, :, chunk] for x in (queries, keys, counted))
-        peak, most = peaks[:, :, chunk], largest[:, :, chunk]
-        size, last = peak.shape[2], most[..., -1:]
+        peak = peaks[:, :, chunk]
+        most = largest[:, :, chunk]
+        size = peak.shape[2]
+        last = most[..., -1:]
         scale = peak[..., None, :] - most[..., None]
         scale = scale.masked_fill(later[:size, :size], -torch.inf).exp()
         earlier = (query @ total) * (end - most).exp()[..., None]

@@ -18,10 +18,9 @@ R), plus R L K buckets for the hashes.
 """
 
 import math
-from typing import Self
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import dropout as drop
 from torch.nn.functional import normalize, pad
@@ -56,7 +55,8 @@ def hashed_attention(
     keys = normalize(q, dim=-1) * math.sqrt(q.shape[-1])
     wide = torch.promote_types(q.dtype, torch.float32)
 
-    outs, totals = [], []
+    outs = []
+    totals = []
     for number, (flat, rank) in enumerate(
         zip(order.unbind(2), position.unbind(2), strict=True)
     ):
@@ -102,7 +102,9 @@ def _with_before(x: Tensor, nothing: int) -> Tensor:
 class ReformerOptions(Section):
     """Options of the hashes."""
 
-    buckets: int = Field(default=64, ge=2, description="number of hash buckets; even")
+    buckets: int = Field(
+        default=64, ge=2, multiple_of=2, description="number of hash buckets; even"
+    )
     chunk: int = Field(
         default=64, ge=1, description="tokens per chunk; attention spans two chunks"
     )
@@ -111,12 +113,6 @@ class ReformerOptions(Section):
         default=1, ge=0, description="training passes between redraws; 0: never redraw"
     )
     seed: int = Field(default=0, ge=0, description="seed of the hashes")
-
-    @model_validator(mode="after")
-    def _buckets_come_in_pairs(self) -> Self:
-        if self.buckets % 2:
-            raise ValueError(f"buckets must be even, got {self.buckets}")
-        return self
 
 
 class Reformer(AttentionLayer):

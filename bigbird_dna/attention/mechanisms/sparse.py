@@ -61,7 +61,8 @@ class SparseFixed(AttentionLayer):
     def compute(
         self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
     ) -> Tensor:
-        tokens, causal = q.shape[2], self.shape.causal
+        tokens = q.shape[2]
+        causal = self.shape.causal
         q, k, v, present = (in_blocks(x, self.options.span) for x in (q, k, v, present))
         last = min(self.options.last, q.shape[3])
         far_k, far_v, far_present = (x[:, :, :, -last:] for x in (k, v, present))
@@ -183,7 +184,8 @@ def nearest_tokens(k: Tensor, v: Tensor, present: Tensor) -> Iterator[Level]:
 
     Blocks of one token come first, then those of two, four and so on, except all tokens.
     """
-    tokens, size = k.shape[2], 1
+    tokens = k.shape[2]
+    size = 1
     while size < tokens:
         block = torch.arange(tokens // size, device=k.device)
         token = block * size + (size - 1) * (block % 2 == 0)
@@ -241,8 +243,10 @@ class Routing(AttentionLayer):
     def compute(
         self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float
     ) -> Tensor:
-        clusters, causal = self.centroids(q, k, present), self.shape.causal
-        count, span = self.options.clusters, self.options.span
+        clusters = self.centroids(q, k, present)
+        causal = self.shape.causal
+        count = self.options.clusters
+        span = self.options.span
         chunks = make_chunks(clusters, present, count, span, causal)
 
         def with_before(x: Tensor) -> Tensor:
@@ -260,7 +264,8 @@ class Routing(AttentionLayer):
             in_chunk = torch.arange(2 * size, device=q.device) >= size
             seen = seen & (~in_chunk | pad(triangle(size, q), (size, 0)))
 
-        keys, values = with_before(chunks.spread(k)), with_before(chunks.spread(v))
+        keys = with_before(chunks.spread(k))
+        values = with_before(chunks.spread(v))
         weights = weigh(hide(scores(chunks.spread(q), keys), seen), dropout)
         return chunks.collect(weights @ values)
 
