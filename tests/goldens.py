@@ -29,7 +29,6 @@ GENOME = f"{DEMO}/simulated/genome.fa.gz"
 CHROMATIN = f"{DEMO}/models/chromatin-calibrated"
 START_SITES = f"{DEMO}/models/start-sites"
 LANGUAGE = f"{DEMO}/models/pretrained"
-KMERS = f"{DEMO}/chromatin/kmers.npz"
 
 COMMANDS = {
     # name of the output: words of the command
@@ -58,7 +57,6 @@ COMMANDS = {
     "tracks.bw": f"predict-tracks {CHROMATIN} {INPUTS}/demo.bed --reference {GENOME} --tracks START",
     "effects.vcf": f"score-variants {CHROMATIN} {INPUTS}/variants.vcf --reference {GENOME} --tracks *",
     "effects.tsv": f"score-variants {CHROMATIN} {INPUTS}/variants.vcf --reference {GENOME} --calibrated",
-    "effects-kmers.tsv": f"score-variants {KMERS} {INPUTS}/variants.vcf --reference {GENOME}",
     "effects-starts.vcf": f"score-variants {START_SITES} {INPUTS}/variants.vcf --reference {GENOME}",
     "effects-language.tsv": f"score-variants {LANGUAGE} {INPUTS}/variants.vcf --reference {GENOME}",
     "embeddings.parquet": f"embed yeast {INPUTS}/windows.fa",

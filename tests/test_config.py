@@ -443,7 +443,7 @@ def test_what_decides_weights() -> None:
         "torch_compile",
         "evaluate_every",
     }
-    pretraining = {"further_tokens", "ngram_order", "evaluation_sequences"}
+    pretraining = {"further_tokens", "evaluation_sequences"}
     assert aside(PretrainingConfig()) == computing | pretraining
     assert aside(ChromatinTrainingConfig()) == computing | {"evaluation_bins"}
     assert aside(ClassifierConfig()) == {"views"}

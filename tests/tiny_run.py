@@ -42,7 +42,6 @@ SETTINGS: dict[str, Any] = {
         "evaluate_every": 8,
         "checkpoint_minutes": 0,
         "evaluation_sequences": 8,
-        "ngram_order": 3,
         "precision": "float32",
     },
     "promoters": {
@@ -86,7 +85,6 @@ WHOLE: dict[str, Any] = {
         **STEPS,
         "sequence_tokens": 96,
         "evaluation_sequences": 8,
-        "ngram_order": 2,
     },
     "promoters": {
         "windows": {

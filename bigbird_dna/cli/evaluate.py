@@ -168,14 +168,6 @@ def evaluate_pretraining(
             min=16,
         ),
     ] = None,
-    ngram_order: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="Largest n of n-grams over tokens, of which the best is chosen.",
-            min=1,
-        ),
-    ] = 6,
     model_only: Annotated[
         bool,
         typer.Option("--model-only", help="Evaluate the model without baselines."),
@@ -186,7 +178,7 @@ def evaluate_pretraining(
     """Evaluate a pretrained model and baselines on the same masked tokens of held-out contigs.
 
     Writes bits per base with 95 % intervals over 10-kb blocks, and differences between model and baselines.
-    Baselines are n-grams over tokens and Markov models over bases, with left or two-sided context, fitted to
+    Baselines are an n-gram over tokens and a Markov model over bases, with context on both sides, fitted to
     the training tokens and selected on the validation contigs.
     """
     from bigbird_dna.disk.outputs import check_output
@@ -201,7 +193,6 @@ def evaluate_pretraining(
             output,
             sequences=sequences,
             sequence_tokens=sequence_tokens,
-            token_order=ngram_order,
             alone=model_only,
             device=device,
         )

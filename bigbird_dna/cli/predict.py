@@ -391,9 +391,7 @@ def predict_tracks(
 def score_variants(
     model: Annotated[
         Path,
-        typer.Argument(
-            metavar="MODEL_DIR", help="Model directory, or k-mer baseline (.npz)."
-        ),
+        typer.Argument(metavar="MODEL_DIR", help="Model directory."),
     ],
     vcf: Annotated[
         Path,

@@ -200,14 +200,6 @@ def finetune_chromatin(
     reference: RunReference = None,
     tokenizer: RunTokenizer = None,
     pretrained: Pretrained = None,
-    kmers: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="K-mer regressions of the ensemble, from train baseline --write-model.",
-            show_default="fitted after the training",
-        ),
-    ] = None,
     output: Annotated[
         Path | None,
         output_option(
@@ -234,7 +226,6 @@ def finetune_chromatin(
             reference=Reference(reference or paths.reference),
             tokenizer_path=tokenizer or run.model_tokenizer,
             pretrained=pretrained or paths.pretrained,
-            kmers=kmers,
         )
         train(
             task,
@@ -448,14 +439,6 @@ def train_baseline(
             help="chromatin: also write predictions with spaced dyads (.npy).",
         ),
     ] = None,
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            "--write-model",
-            metavar="FILE",
-            help="chromatin: also write the baseline (.npz), a model for score-variants.",
-        ),
-    ] = None,
     threads: Threads = None,
 ) -> None:
     """Fit a baseline, and predict the same held-out data as the models of the task.
@@ -489,5 +472,4 @@ def train_baseline(
                 output=output or paths.chromatin_kmers,
                 labels=labels,
                 dyads=dyads,
-                model=model,
             )

@@ -207,11 +207,6 @@ class ChromatinConfig(Section):
     calibration: ChromatinCalibrationConfig = ChromatinCalibrationConfig()
     evaluation: ChromatinEvaluationConfig = ChromatinEvaluationConfig()
 
-    @property
-    def shares_kmers(self) -> bool:
-        """Whether the k-mer regressions of the baseline are also those of the ensembles."""
-        return self.model.ensemble and self.training.train_fraction == 1
-
     def _faults(self) -> Iterator[str]:
         single = "pooling cls predicts one bin per window"
         # A stage's file may omit the model: its default pooling must not constrain other sections.

@@ -67,7 +67,6 @@ class RunPaths:
     calibrated_chromatin = _Place("models/chromatin-calibrated")
     chromatin_kmers = _Place("chromatin/kmers.npy")
     chromatin_dyads = _Place("chromatin/dyads.npy")
-    kmer_model = _Place("chromatin/kmers.npz")
     held_out_bins = _Place("chromatin/held-out")
 
     report = _Place("report")
@@ -108,9 +107,10 @@ class RunPaths:
         networks of ensembles alone."""
         return self.results / f"chromatin/predictions-{window}{part}.npy"
 
-    def scored_variants(self, kind: str = "") -> Path:
-        """Scored variants; `kind` "kmers-": scored by the k-mer baseline."""
-        return self.results / f"chromatin/{kind}variants.vcf.gz"
+    @property
+    def scored_variants(self) -> Path:
+        """Scored variants."""
+        return self.results / "chromatin/variants.vcf.gz"
 
     def experiment(self, name: str) -> Path:
         """Directory of an experiment: `ARM/SEED` per job, and data sets of the experiment in `data`."""

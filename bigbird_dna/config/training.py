@@ -97,9 +97,6 @@ class PretrainingConfig(TrainingConfig):
     evaluation_sequences: Annotated[int, MONITORING] = field(
         256, "number of fixed held-out inputs", ge=1
     )
-    ngram_order: Annotated[int, MONITORING] = field(
-        6, "maximum order of token n-gram baselines", ge=1, le=12
-    )
 
     def _faults(self) -> Iterator[str]:
         yield from self._repeats("further_tokens")

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bigbird_dna.baselines.kmer_model import KmerModel, read_kmer_model
+from bigbird_dna.baselines.dyads import TrackWords
 from bigbird_dna.config.chromatin import (
     TSS,
     ChromatinConfig,
@@ -123,8 +123,7 @@ class ChromatinTask(FinetuningTask[tuple[dict[str, Any], Members | None]]):
 
     `window` is the input length in bp. If it differs from the configuration's, the batch size changes so
     that a step learns from the same number of bins. `member` is the index in an ensemble; it changes the
-    seed of all random draws in training. `kmers` is the file of the regressions; None: they are fitted, which
-    takes minutes.
+    seed of all random draws in training.
 
     A training window is read from a random strand and shifted by up to `shift_bp`: its bins keep their
     genomic positions, and the phase of the tokens changes. With several `bins_per_window`, the training bins
@@ -142,12 +141,11 @@ class ChromatinTask(FinetuningTask[tuple[dict[str, Any], Members | None]]):
         reference: Reference,
         window: int,
         member: int,
-        kmers: Path | None = None,
     ) -> None:
         self.run, self.data, self.reference = run, data, reference
         self.tokenizer_path, self.pretrained = tokenizer_path, pretrained
         self.window = checked_window(window, run.chromatin.data.bin)
-        self.member, self.kmers = member, kmers
+        self.member = member
         # Read in this thread: another one makes the batches.
         self.threads = torch.get_num_threads()
 
@@ -181,40 +179,25 @@ class ChromatinTask(FinetuningTask[tuple[dict[str, Any], Members | None]]):
         )
 
     @cached_property
-    def baseline(self) -> KmerModel:
-        """The regressions of the ensemble; `DataError` or `ConfigError` if those of the file `kmers` are of
-        other tracks, bins or words."""
+    def baseline(self) -> TrackWords:
+        """The regressions of the ensemble."""
         settings = self.settings
-        k, dyads = settings.ensemble_kmers, settings.ensemble_dyads
-        if self.kmers is None:
-            train = sample(self.draws.training, BASELINE_BINS, (self.config.seed, 8))
-            valid = self.bins.rows("valid")
-            return fit_baseline(self.bins, self.reference, k, dyads, train, valid)
-        if not self.section.shares_kmers:
-            raise ConfigError(
-                f"{self.kmers}: not for a training with chromatin.training.train_fraction"
-            )
-        model = read_kmer_model(self.kmers)
-        words, bins = model.words, model.settings
-        tracks = tuple(
-            NamedTrack(track=one.track, group=one.group) for one in settings.tracks
+        train = sample(self.draws.training, BASELINE_BINS, (self.config.seed, 8))
+        return fit_baseline(
+            self.bins,
+            self.reference,
+            settings.ensemble_kmers,
+            settings.ensemble_dyads,
+            train,
+            self.bins.rows("valid"),
         )
-        expected = tracks, settings.bin, k, dyads
-        if expected != (bins.tracks, bins.bin, words.k, words.each):
-            raise DataError(
-                f"{self.kmers}: needs the {len(tracks):,} tracks of {self.data} in bins of {settings.bin} bp, "
-                f"{k}-mers and {dyads} dyads per track"
-            )
-        return model
 
     def check(self) -> None:
-        """Check bins and regressions, and record held-out contigs that the pretrained model has seen."""
+        """Check bins, and record held-out contigs that the pretrained model has seen."""
         bins = self.bins.bins
         self.leaked = self.start.seen(bins[bins["split"] != "train"])
         if not len(self.bins.rows("valid")):
             raise DataError(f"{self.data}: no bin is in split 'valid'")
-        if self.kmers:
-            self.baseline  # noqa: B018 - an error before the training
         rows = sample(self.draws.training, SAMPLED_WINDOWS, (self.config.seed, 10))
         windows = BinWindows(self.bins, self.reference, self.window, rows)
         self.warn_of_truncated(
@@ -394,8 +377,8 @@ class ChromatinTask(FinetuningTask[tuple[dict[str, Any], Members | None]]):
         logits = {NETWORK: self._logits(member, rows, world), KMERS: words}
         labels = bins.labels.rows(rows)
         members = fit_members(logits, labels, self.config.positive_weight)
-        dyads = baseline.words.dyads
-        coefficients, bias = baseline.words.kmers.coefficients()
+        dyads = baseline.dyads
+        coefficients, bias = baseline.kmers.coefficients()
         regression = (coefficients, bias + dyads.bias)
         add_members(member.ensemble, {KMERS: regression}, members)
         if member.ensemble.dyads is not None:
@@ -457,7 +440,6 @@ class ChromatinTask(FinetuningTask[tuple[dict[str, Any], Members | None]]):
             "member": self.member,
             "labels_sha256": self.labels_sha256,
             "reference": self.reference.path.name,
-            "kmers_sha256": checksum(self.kmers) if self.kmers else None,
         }
         if self.section.data.tracks == TSS:
             provenance["promoters"] = self.run.promoters.source

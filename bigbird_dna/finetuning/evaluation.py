@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.baselines.dyads import TrackWords
-from bigbird_dna.baselines.kmer_model import KmerModel
 from bigbird_dna.baselines.kmers import probabilities
 from bigbird_dna.baselines.promoters import promoter_regression
 from bigbird_dna.baselines.scan import ScanBaseline, write_baseline_scans
@@ -274,7 +273,7 @@ def fit_baseline(
     dyads: int,
     training: Rows,
     valid: Rows,
-) -> KmerModel:
+) -> TrackWords:
     """Fit a logistic regression on k-mers of a bin and of the 1 kb around it, for every track, and then the
     weights of `dyads` of the bin, to the bins `training`; the penalties are chosen on `valid`."""
     sizes = (data.bin_size, max(KMER_WINDOW, data.bin_size))
@@ -286,18 +285,16 @@ def fit_baseline(
     windows = (
         BinWindows(data, reference, sizes[1], rows) for rows in (training, valid)
     )
-    return KmerModel.of(TrackWords(k, dyads, sizes).fit(*windows), data.tracks)
+    return TrackWords(k, dyads, sizes).fit(*windows)
 
 
 def baseline_log_odds(
-    model: KmerModel, data: ChromatinData, reference: Reference, rows: Rows
+    model: TrackWords, data: ChromatinData, reference: Reference, rows: Rows
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
     """Return the baseline's log-odds (n, T) of bins, by the k-mers alone and with the dyads."""
-    windows = BinWindows(data, reference, model.settings.window, rows)
+    windows = BinWindows(data, reference, max(model.sizes), rows)
     batches = (windows.sequences(some) for some in blocks(len(rows), BINS_AT_ONCE))
-    alone, both = map(
-        np.concatenate, zip(*map(model.words.log_odds, batches), strict=True)
-    )
+    alone, both = map(np.concatenate, zip(*map(model.log_odds, batches), strict=True))
     return alone, both
 
 
@@ -355,15 +352,12 @@ def evaluate_baseline(
     output: Path,
     labels: Path | None = None,
     dyads: Path | None = None,
-    model: Path | None = None,
 ) -> None:
     """Fit the k-mer baseline, and write its probabilities as `evaluate_models` does.
 
-    Further output files, None: not written: `dyads` for the probabilities with dyads, and `model` for the
-    baseline itself, with dyads, which `score-variants` accepts.
+    `dyads` is a further file for the probabilities with dyads; None: not written.
     """
-    for path in (dyads, model):
-        check_output(path, [data, reference])
+    check_output(dyads, [data, reference])
     bins, rows = _read_test_bins(config, data, output, labels, [data, reference])
     genome = Reference(reference)
     training = sample(bins.rows("train"), BASELINE_BINS, (config.seed, 8))
@@ -379,8 +373,6 @@ def evaluate_baseline(
     _write(output, probabilities(alone), labels, bins, rows)
     if dyads is not None:
         write_array(dyads, probabilities(both))
-    if model is not None:
-        baseline.write(model)
 
 
 def _read_test_bins(

@@ -8,8 +8,8 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from bigbird_dna.baselines.language import MaskedTokenBits, fit_language_baselines
-from bigbird_dna.baselines.tokens import MaskedTokens as Documents
+from bigbird_dna.baselines.language import LanguageBaselines
+from bigbird_dna.baselines.ngram import MaskedTokens
 from bigbird_dna.console import log
 from bigbird_dna.data.predictions import (
     MODEL,
@@ -31,12 +31,12 @@ SPLITS = ("valid", "test")
 CHOSEN_ON = "valid"
 
 
-def hidden_in_documents(store: TokenStore, held_out: HeldOut) -> Documents:
+def hidden_in_documents(store: TokenStore, held_out: HeldOut) -> MaskedTokens:
     """Return the documents that contain hidden tokens, and the positions of the tokens in each."""
     bounds = document_bounds(store)
     document_of = np.searchsorted(bounds, held_out.tokens, side="right") - 1
     documents = np.unique(document_of)
-    return Documents(
+    return MaskedTokens(
         [
             np.asarray(store.tokens[bounds[document] : bounds[document + 1]])
             for document in documents
@@ -62,7 +62,6 @@ def evaluate_pretraining(
     *,
     sequences: int = 1000,
     sequence_tokens: int | None = None,
-    token_order: int = 6,
     alone: bool = False,
     device: str = "auto",
 ) -> pd.DataFrame:
@@ -100,22 +99,17 @@ def evaluate_pretraining(
     }
     world = World(0, 1, choose_device(device))
     network = model.network.to(world.device).eval()
-    baselines: dict[str, MaskedTokenBits] = {}
+    baselines: LanguageBaselines | None = None
     if not alone:
         documents = {
             split: hidden_in_documents(stores[split], hidden)
             for split, hidden in held_out.items()
         }
-        fitted = fit_language_baselines(
+        baselines = LanguageBaselines(tokenizer).fit(
             training_documents(stores["train"]),
             documents[CHOSEN_ON],
-            tokenizer,
-            token_order=token_order,
             both_strands=stores["train"].info["strands"] == "both",
         )
-        baselines = {
-            split: fitted.evaluate(texts) for split, texts in documents.items()
-        }
     tables = []
     for split, hidden in held_out.items():
         count, total = len(hidden.inputs), len(hidden.labels)
@@ -124,9 +118,9 @@ def evaluate_pretraining(
         log(f"{split}: {total:,} hidden tokens of {count:,} inputs")
         with torch.inference_mode():
             rows[MODEL], _ = hidden.predict(network, tokenizer, world)
-        if split in baselines:
-            rows |= baselines[split].bits
-            notes |= baselines[split].notes
+        if baselines is not None:
+            rows |= baselines.bits(documents[split])
+            notes |= baselines.notes
         table = language_model_table(rows, hidden.bases, hidden.blocks, notes)
         table.insert(0, SPLIT, split)
         tables.append(table)

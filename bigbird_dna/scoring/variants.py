@@ -103,9 +103,8 @@ def score_variants(
     Parameters
     ----------
     model, vcf, reference
-        A chromatin or pretrained model, or a model of start sites, or its directory, or the file of a k-mer
-        baseline (`.npz`); a VCF or BCF (plain, gzip or bgzip), or "-" for standard input; the indexed FASTA
-        of the VCF.
+        A chromatin or pretrained model, or a model of start sites, or its directory; a VCF or BCF (plain,
+        gzip or bgzip), or "-" for standard input; the indexed FASTA of the VCF.
     output, format
         File to write atomically, as "vcf" or "tsv" (None: by its extension, or vcf). None or "-": standard
         output. `.gz` means bgzip, with an index if the input is sorted. See docs/files.md.
@@ -137,7 +136,7 @@ def score_variants(
     """
     inputs = [model, vcf, reference, regions, aliases]
     path, format = choose_output(output, format, VARIANT_FORMATS, inputs, "vcf")
-    loaded = load_scoring_model(model)
+    loaded = model if isinstance(model, LoadedModel) else load(model)
     effects = effects_of(
         loaded,
         tracks,
@@ -272,15 +271,6 @@ def variant_effects(
     return pd.DataFrame(rows, columns=[*ALLELE, *effects.columns])
 
 
-def load_scoring_model(model: LoadedModel | Path | str) -> LoadedModel:
-    """Load or accept a model; a file `.npz` is the k-mer baseline of `train baseline chromatin`."""
-    if isinstance(model, LoadedModel):
-        return model
-    if Path(model).suffix == ".npz":
-        from bigbird_dna.baselines.kmer_model import read_kmer_model
-
-        return read_kmer_model(Path(model))
-    return load(model)
 
 
 def effects_of(

@@ -1,27 +1,20 @@
-"""All baselines of hidden tokens: against slow readings, and on a source of known entropy."""
-
-from dataclasses import replace
+"""All baselines of hidden tokens: what they may see, and independent bases."""
 
 import numpy as np
-import pytest
 
-from bigbird_dna.baselines import language, tokens
 from bigbird_dna.baselines.language import (
     BASES_BOTH,
-    BASES_LEFT,
-    PREDICTORS,
     TOKENS_BOTH,
     TOKENS_LEFT,
     UNIGRAM,
-    DocumentBases,
-    base_bits,
-    fit_language_baselines,
+    LanguageBaselines,
 )
-from bigbird_dna.baselines.ngram import KneserNey
-from bigbird_dna.baselines.tokens import MaskedTokens
+from bigbird_dna.baselines.ngram import KneserNey, MaskedTokens
 from bigbird_dna.data.predictions import UNIFORM
 from tests.golden.messages import fails
 from tests.toys import encode, random_dna
+
+MASKED = (UNIFORM, UNIGRAM, TOKENS_BOTH, BASES_BOTH)
 
 
 def documents_of(tokenizer, sizes, seed):
@@ -41,189 +34,74 @@ def hide(documents, tokenizer, share, seed):
     return MaskedTokens(documents, hidden)
 
 
-def test_pieces_as_bases(tokenizer):
+def test_tokens_as_bases(tokenizer):
     texts = ["ACGTNNACGGTA", random_dna(900, 1), "T"]
-    documents = tokenizer.encode_batch(texts)
-    pieces = DocumentBases(tokenizer)
-    for text, document in zip(texts, documents, strict=True):
-        np.testing.assert_array_equal(pieces.codes(document), encode(text))
-    hidden = [np.array([0]), np.arange(2, 30, 5), np.zeros(0, np.int64)]
-    (stretches,) = pieces.batches(documents, hidden)
-    found = [
-        "".join("ACGTN"[c] for c in stretches.codes[s:e])
-        for s, e in zip(*stretches[1:], strict=True)
-    ]
-    asked = zip(documents, hidden, strict=True)
-    assert found == [
-        tokenizer.decode([document[i]]) for document, places in asked for i in places
-    ]
-    before, behind = stretches.apart()
-    assert before[1] == stretches.starts[1] - stretches.ends[0] == behind[0]
-    assert (
-        before[0] >= stretches.starts[0]
-        and behind[-1] >= len(stretches.codes) - stretches.ends[-1]
-    )
-
-
-def test_batches_are_what_one_would_be(tokenizer, monkeypatch):
-    documents = documents_of(tokenizer, [700, 300, 500], 1)
-    held_out = hide(documents, tokenizer, 0.2, 0)
-    fitted = fit_language_baselines(
-        documents, held_out, tokenizer, token_order=2, base_order=4
-    )
-    chosen = np.arange(0, sum(map(len, held_out.hidden)), 3)
-    whole = fitted.evaluate(held_out)
-    monkeypatch.setattr("bigbird_dna.baselines.language.BATCH", 1)
-    for name, bits in fitted.evaluate(held_out).bits.items():
-        np.testing.assert_array_equal(bits, whole.bits[name])
-    models = fitted.markov, fitted.token_bases, held_out, 3
-    some, every = (
-        base_bits(*models, both=True, seen=False, chosen=part)
-        for part in (chosen, None)
-    )
-    np.testing.assert_array_equal(some, every[chosen])
+    baselines = LanguageBaselines(tokenizer)
+    for text, document in zip(texts, tokenizer.encode_batch(texts), strict=True):
+        np.testing.assert_array_equal(baselines.bases(document), encode(text))
 
 
 def test_each_predictor_sees_what_it_may(tokenizer):
-    """What is hidden tells plain predictors nothing: another token in its place changes no other's bits."""
+    """What is hidden tells predictors nothing: another token in its place changes no other's bits."""
     training = documents_of(tokenizer, [60_000, 50_000], 1)
     documents = documents_of(tokenizer, [1500], 9)
     held_out = hide(documents, tokenizer, 0.4, 0)
-    fitted = fit_language_baselines(
-        training, held_out, tokenizer, token_order=3, base_order=4
-    )
-    fitted = replace(fitted, orders={False: 4, True: 4})
-    before = fitted.evaluate(held_out).bits
+    fitted = LanguageBaselines(tokenizer).fit(training, held_out)
+    before = fitted.bits(held_out)
+    assert tuple(before) == tuple(fitted.notes) == MASKED
     changed = documents[0].copy()
     places = held_out.hidden[0]
-    one = (
-        np.flatnonzero((np.diff(places[1:]) == 1) & (np.diff(places[:-1]) == 1))[0] + 1
-    )  # among hidden ones
-    same_length = (
-        tokenizer.piece_lengths == tokenizer.piece_lengths[changed[places[one]]]
-    )
-    others = np.flatnonzero(
-        same_length & np.isin(np.arange(tokenizer.vocabulary), tokenizer.base_ids)
-    )
+    beside = (np.diff(places[1:]) == 1) & (np.diff(places[:-1]) == 1)
+    one = np.flatnonzero(beside)[0] + 1  # among hidden ones
+    lengths = tokenizer.piece_lengths
+    same_length = lengths == lengths[changed[places[one]]]
+    tokens = np.arange(tokenizer.vocabulary)
+    others = np.flatnonzero(same_length & np.isin(tokens, tokenizer.base_ids))
     changed[places[one]] = others[others != changed[places[one]]][0]
-    after = fitted.evaluate(MaskedTokens([changed], held_out.hidden)).bits
+    after = fitted.bits(MaskedTokens([changed], held_out.hidden))
     rest = np.arange(len(places)) != one
-    for name in PREDICTORS:
+    for name in MASKED:
         np.testing.assert_array_equal(after[name][rest], before[name][rest])
         if name != UNIFORM:
             assert after[name][one] != before[name][one]
 
 
-def test_a_causal_model_s_baselines_know_all_tokens_on_the_left(tokenizer):
+def test_a_causal_model_s_baseline_knows_all_tokens_on_the_left(tokenizer):
     training = documents_of(tokenizer, [4000, 3000], 1)
-    documents = documents_of(tokenizer, [900, 800], 9)
-    held_out = hide(documents, tokenizer, 0.1, 0)
-    options = {"token_order": 3, "base_order": 2, "both_strands": False}
-    causal = fit_language_baselines(
-        training, held_out, tokenizer, **options, causal=True
-    ).evaluate(held_out)
-    left = (UNIFORM, UNIGRAM, TOKENS_LEFT, BASES_LEFT)
-    assert tuple(causal.bits) == tuple(causal.notes) == left
-    assert causal.notes[BASES_LEFT].endswith("one strand")
-    order = int(causal.notes[TOKENS_LEFT].rsplit(" ", 1)[1])
-    for name, length in ((UNIGRAM, 1), (TOKENS_LEFT, order)):
-        model = KneserNey(length, tokenizer.vocabulary).fit(training)
-        pairs = zip(*held_out, strict=True)
-        bits = np.concatenate(
-            [-model.log2_probabilities(text)[places] for text, places in pairs]
-        )
-        np.testing.assert_allclose(causal.bits[name], bits)
-    np.testing.assert_array_equal(causal.bits[UNIFORM], 2 * causal.bases)
-    evaluated = fit_language_baselines(
-        training, held_out, tokenizer, **options
-    ).evaluate(held_out)
-    assert tuple(evaluated.bits) == tuple(evaluated.notes) == PREDICTORS
-    np.testing.assert_array_equal(evaluated.bits[UNIGRAM], causal.bits[UNIGRAM])
-    assert {len(bits) for bits in evaluated.bits.values()} == {
-        sum(map(len, held_out.hidden))
-    }
+    held_out = hide(documents_of(tokenizer, [900, 800], 9), tokenizer, 0.1, 0)
+    fitted = LanguageBaselines(tokenizer, causal=True).fit(training, held_out)
+    found = fitted.bits(held_out)
+    assert tuple(found) == tuple(fitted.notes) == (UNIFORM, UNIGRAM, TOKENS_LEFT)
+    for name, order in (
+        (UNIGRAM, 1),
+        (TOKENS_LEFT, int(fitted.notes[TOKENS_LEFT][-1])),
+    ):
+        model = KneserNey(order, tokenizer.vocabulary).fit(training)
+        bits = [
+            -model.log2_probabilities(text)[places]
+            for text, places in zip(*held_out, strict=True)
+        ]
+        np.testing.assert_allclose(found[name], np.concatenate(bits))
 
 
-def test_pieces_tell_of_their_neighbors_what_bases_do_not(tokenizer):
-    """On independent bases no model of bases gets below their entropy, but pieces of a tokenizer aren't
-    independent: a piece that would have merged with its neighbor isn't there."""
+def test_tokens_tell_of_their_neighbors_what_bases_do_not(tokenizer):
+    """On independent bases no model of bases gets below their entropy, but tokens aren't independent:
+    one that would have merged with its neighbor isn't there."""
     rng = np.random.default_rng(0)
     texts = ["".join(rng.choice(list("ACGT"), 6000)) for _ in range(30)]
     documents = tokenizer.encode_batch(texts)
     held_out = hide(documents[20:], tokenizer, 0.05, 0)
-    found = fit_language_baselines(
-        documents[:20], held_out, tokenizer, token_order=2, base_order=3
-    ).evaluate(held_out)
-    rates = {name: bits.sum() / found.bases.sum() for name, bits in found.bits.items()}
-    for name in (BASES_LEFT, BASES_BOTH):
-        assert 1.995 < rates[name] < 2.01
-    assert rates[TOKENS_BOTH] < 1.98 < 1.99 < rates[TOKENS_LEFT]
+    bits = LanguageBaselines(tokenizer).fit(documents[:20], held_out).bits(held_out)
+    bases = bits[UNIFORM].sum() / 2
+    assert 1.995 < bits[BASES_BOTH].sum() / bases < 2.01
+    assert bits[TOKENS_BOTH].sum() / bases < 1.98
 
 
-@pytest.fixture
-def fits(monkeypatch):
-    """The documents and the last order of each fit of n-grams."""
-    found = []
-
-    class Watched(KneserNey):
-        def fitted_orders(self, sequences):
-            documents = [*sequences]
-            found.append([documents, 0])
-            for model in super().fitted_orders(documents):
-                found[-1][1] = model.order
-                yield model
-
-    monkeypatch.setattr(tokens, "KneserNey", Watched)
-    return found
-
-
-def test_tokens_beyond_the_limit_are_spread_over_all_documents(
-    tokenizer, fits, monkeypatch
-):
-    training = documents_of(tokenizer, [2000] * 20, 1)
-    held_out = hide(training[:2], tokenizer, 0.3, 0)
-    monkeypatch.setattr(tokens, "MOST_TOKENS", sum(map(len, training)) / 3.9)
-    tokens.fit_token_models(training, held_out, np.arange(20), tokenizer, 4)
-    ((used, _), _) = fits
-    places = [
-        next((i for i, one in enumerate(training) if one is d), None) for d in used
-    ]
-    assert places == [2, 6, 10, 14, 18]
-
-
-def test_a_longer_order_isnt_tried_in_vain(tokenizer, fits):
-    training = documents_of(tokenizer, [4000], 1)
-    strange = documents_of(tokenizer, [3000], 77)
-    held_out = hide(strange, tokenizer, 0.3, 0)
-    fit_language_baselines(training, held_out, tokenizer, token_order=12, base_order=1)
-    assert max(order for _, order in fits) < 12
-
-
-def test_what_is_refused(tokenizer):
+def test_nothing_hidden(tokenizer):
     training = documents_of(tokenizer, [400], 1)
     none = MaskedTokens(training, [np.zeros(0, np.int64)])
     with fails(ValueError):
-        fit_language_baselines(training, none, tokenizer)
-    held_out = hide(training, tokenizer, 0.3, 0)
-    fitted = fit_language_baselines(
-        training, held_out, tokenizer, token_order=2, base_order=2
-    )
-    evaluated = fitted.evaluate(none)
-    assert all(
-        bits.shape == (0,) for bits in evaluated.bits.values()
-    ) and evaluated.bases.shape == (0,)
-
-
-def test_choosing_is_on_a_sample(tokenizer, monkeypatch):
-    training = documents_of(tokenizer, [3000] * 3, 1)
-    held_out = hide(training, tokenizer, 0.4, 0)
-    monkeypatch.setattr(language, "CHOOSING_TOKENS", 50)
-    sizes = []
-    fit = language.fit_token_models
-    monkeypatch.setattr(
-        language,
-        "fit_token_models",
-        lambda *rest: sizes.append(len(rest[2])) or fit(*rest),
-    )
-    fit_language_baselines(training, held_out, tokenizer, token_order=2, base_order=2)
-    assert sizes == [50]
+        LanguageBaselines(tokenizer).fit(training, none)
+    fitted = LanguageBaselines(tokenizer)
+    fitted.fit(training, hide(training, tokenizer, 0.3, 0))
+    assert all(bits.shape == (0,) for bits in fitted.bits(none).values())

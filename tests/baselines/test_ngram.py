@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.baselines import tokens
+from bigbird_dna.baselines import ngram
 from bigbird_dna.baselines.ngram import (
     FALLBACK_DISCOUNTS,
     KneserNey,
-    extend,
-    finish,
+    MaskedTokens,
+    TwoSidedNgram,
 )
-from bigbird_dna.baselines.tokens import MaskedTokens, Product
 
 VOCABULARY = 4
 DOCUMENTS = st.lists(
@@ -86,27 +85,22 @@ class SlowKneserNey:
 def test_all_orders_agree_with_the_formulas(documents, order, sequence):
     """Of the tokens of a sequence, and of all tokens in the contexts of several."""
     arrays = [np.array(d, dtype=np.int32) for d in documents]
-    models = [*KneserNey(order, VOCABULARY).fitted_orders(arrays)]
-    assert [model.order for model in models] == [*range(1, order + 1)]
-    text, asked, places = (
-        ("<s>", *sequence),
-        np.array(sequence, np.int32),
-        np.arange(len(sequence)),
+    text, asked = ("<s>", *sequence), np.array(sequence, np.int32)
+    places = np.arange(len(sequence))
+    model = KneserNey(order, VOCABULARY).fit(arrays)
+    oracle = SlowKneserNey(order, documents)
+    rows = [
+        [oracle.probability(w, text[: i + 1]) for w in range(VOCABULARY)]
+        for i in places
+    ]
+    expected = np.array(rows).reshape(-1, VOCABULARY)
+    found = model.log2_probabilities(asked)
+    np.testing.assert_allclose(2.0**found, expected[places, asked], rtol=1e-12)
+    contexts = model.contexts(asked)
+    found = model.probabilities(np.concatenate([contexts, contexts[:, ::-1]], axis=1))
+    np.testing.assert_allclose(
+        found, np.concatenate([expected, expected[::-1]]), rtol=1e-12
     )
-    for model in [*models, KneserNey(order, VOCABULARY).fit(arrays)]:
-        oracle = SlowKneserNey(model.order, documents)
-        rows = [
-            [oracle.probability(w, text[: i + 1]) for w in range(VOCABULARY)]
-            for i in places
-        ]
-        expected = np.array(rows).reshape(-1, VOCABULARY)
-        found = model.log2_probabilities(asked)
-        np.testing.assert_allclose(2.0**found, expected[places, asked], rtol=1e-12)
-        contexts = model.contexts(asked, places)
-        found = model.chances(np.concatenate([contexts, contexts[:, ::-1]], axis=1))
-        np.testing.assert_allclose(
-            found, np.concatenate([expected, expected[::-1]]), rtol=1e-12
-        )
 
 
 @pytest.mark.parametrize("vocabulary", [256, 32_000])
@@ -125,13 +119,10 @@ def test_sums_to_one_over_a_large_vocabulary(vocabulary):
 
 def test_estimated_discounts_are_used_where_there_are_counts():
     """Real text has 1 > D1 > 0 and so on; the fall-back must not be what large data gets."""
-    rng, types = np.random.default_rng(3), None
+    rng = np.random.default_rng(3)
     text = (rng.zipf(1.3, 50_000) % 500).astype(np.int32)
-    for _ in range(3):
-        types = extend(types, text, 501)
-    assert not np.allclose(
-        finish(types, types.occurrences, 501).discounts[1:], FALLBACK_DISCOUNTS
-    )
+    order = KneserNey(3, 500).fit([text])._orders[-1]
+    assert not np.allclose(order.discounts[1:], FALLBACK_DISCOUNTS)
 
 
 # The product of a forward and a backward n-gram, against its formula and other ways to its optimum
@@ -151,10 +142,9 @@ def text(size, seed):
     return np.array(found)
 
 
-def product(documents, order=3):
-    forward = KneserNey(order, SYMBOLS).fit(documents)
-    backward = KneserNey(order, SYMBOLS).fit(document[::-1] for document in documents)
-    return Product(forward, backward, KneserNey(1, SYMBOLS).fit(documents), CANDIDATES)
+def product(documents, asked, order=3):
+    model = TwoSidedNgram(order, SYMBOLS, CANDIDATES)
+    return model.fit(documents, MaskedTokens([asked], [hidden(asked)]))
 
 
 def hidden(document, every=4):
@@ -168,7 +158,7 @@ def after(model, before, token):
 
 def slow_bits(model, documents, places):
     """Every candidate in turn, asked of each model as the next token of a document."""
-    a, b, c = model.exponents[3]
+    a, b = model.exponents
     found = []
     for document, wanted in zip(documents, places, strict=True):
         for place in wanted:
@@ -176,7 +166,7 @@ def slow_bits(model, documents, places):
             chances = {
                 token: after(model.forward, left, token) ** a
                 * after(model.backward, right, token) ** b
-                * after(model.unigram, [], token) ** c
+                * after(model.unigram, [], token) ** (1 - a - b)
                 for token in CANDIDATES.tolist()
             }  # fmt: skip
             found.append(
@@ -189,54 +179,51 @@ def slow_bits(model, documents, places):
 @given(
     st.lists(st.integers(2, 40), min_size=1, max_size=3),
     st.integers(1, 4),
-    st.tuples(*[st.floats(-1.5, 2)] * 3),
+    st.tuples(*[st.floats(-1.5, 2)] * 2),
     st.sampled_from([1, 40, 1 << 21]),
 )
 def test_bits_agree_with_the_formula(sizes, order, exponents, cells):
-    model = product([text(200, 0), text(50, 1)], order)._replace(
-        exponents=np.tile(exponents, (4, 1))
-    )
+    model = product([text(200, 0), text(50, 1)], text(30, 2), order)
+    model.exponents = np.array(exponents)
     documents = [text(size, seed + 5) for seed, size in enumerate(sizes)]
     places = [hidden(document) for document in documents]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tokens, "CELLS", cells)
-        found = model.bits(model.look_up(MaskedTokens(documents, places)))
+        patch.setattr(ngram, "CELLS", cells)
+        found = model.bits(MaskedTokens(documents, places))
     np.testing.assert_allclose(
         found, slow_bits(model, documents, places), rtol=1e-9, atol=1e-12
     )
 
 
 def test_exponents_are_the_optimum():
-    model = product([text(3000, 0)])
     document = text(2000, 1)
-    asked = model.look_up(MaskedTokens([document], [hidden(document)]))
-    best = model.fitted(asked)
-    least = best.bits(asked).mean()
-    assert least < model.bits(asked).mean()
-    np.testing.assert_allclose(best.fitted(asked).exponents, best.exponents, atol=1e-4)
-    for place in range(3):
-        for change in (-0.05, 0.05):
-            others = best.exponents.copy()
-            others[:, place] += change
-            assert best._replace(exponents=others).bits(asked).mean() > least
-    # From anywhere else the same optimum is found.
-    far = model._replace(exponents=np.tile([8.0, -3.0, 4.0], (4, 1))).fitted(asked)
-    np.testing.assert_allclose(far.exponents[3], best.exponents[3], atol=1e-3)
-    assert far.bits(asked).mean() == pytest.approx(least, abs=1e-7)
+    asked = MaskedTokens([document], [hidden(document)])
+    model = product([text(3000, 0)], document)
+    best = model.exponents
+    least = model.bits(asked).mean()
+    assert model.nats / np.log(2) == pytest.approx(least)
+    for change in ((0.05, 0), (-0.05, 0), (0, 0.05), (0, -0.05)):
+        model.exponents = best + change
+        assert model.bits(asked).mean() > least
+
+
+def test_a_hidden_neighbor_is_no_context():
+    document = text(400, 1)
+    model = product([text(3000, 0)], document)
+    places = np.flatnonzero(np.isin(document, CANDIDATES))
+    changed = document.copy()
+    changed[places[50]] = CANDIDATES[document[places[50]] != CANDIDATES][0]
+    before = model.bits(MaskedTokens([document], [places]))
+    after_change = model.bits(MaskedTokens([changed], [places]))
+    others = np.arange(len(places)) != 50
+    np.testing.assert_array_equal(before[others], after_change[others])
+    assert before[50] != after_change[50]
 
 
 def test_factors_that_say_nothing_do_no_harm():
-    """With models of order 1 all three are the same; nothing can be told from three times the same."""
-    model = product([text(500, 0)], order=1)
-    document = text(400, 1)
-    asked = model.look_up(MaskedTokens([document], [hidden(document)]))
-    assert np.isfinite(model.fitted(asked).exponents).all()
-
-
-def test_nothing_hidden():
-    model = product([text(500, 0)])
+    """With models of order 1 all are the same; nothing can be told from three times the same."""
+    model = product([text(500, 0)], text(400, 1), order=1)
+    assert np.isfinite(model.exponents).all()
     document = text(40, 1)
-    asked = model.look_up(
-        MaskedTokens([document, document], [np.zeros(0, np.int64)] * 2)
-    )
-    assert len(model.bits(asked)) == 0
+    masked = MaskedTokens([document, document], [np.zeros(0, np.int64)] * 2)
+    assert len(model.bits(masked)) == 0

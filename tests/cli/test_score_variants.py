@@ -50,7 +50,7 @@ def run(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
 
     def call(*words: object, stdin: bytes = b"", window: int = 60) -> Result:
         monkeypatch.setattr(
-            scoring, "load_scoring_model", lambda _: hashed_model(window)
+            scoring, "load", lambda _: hashed_model(window)
         )
         return run("score-variants", "model", *words, stdin=stdin)
 

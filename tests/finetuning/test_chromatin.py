@@ -9,16 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from bigbird_dna.baselines.kmer_model import read_kmer_model
-from bigbird_dna.baselines.kmers import probabilities
 from bigbird_dna.calibration.maps import FILE, read_calibration
 from bigbird_dna.config.chromatin import ChromatinConfig
 from bigbird_dna.config.reading import parse_config
 from bigbird_dna.config.run import Config
 from bigbird_dna.data.chromatin import training_bins
-from bigbird_dna.disk.atomic import checksum
-from bigbird_dna.disk.json_files import read_object
-from bigbird_dna.errors import ConfigError, DataError, ModelError, UsageError
+from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.finetuning.calibrate import calibrate_chromatin
 from bigbird_dna.finetuning.chromatin import (
     ChromatinTask,
@@ -43,17 +39,15 @@ from bigbird_dna.model.chromatin import share_windows
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.heads import ChromatinEnsemble, ChromatinNetwork
 from bigbird_dna.registry import combine_models
-from bigbird_dna.scoring.variants import score_variants
 from bigbird_dna.tokens import dna as tokenizers
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import world
 from bigbird_dna.training.initialization import Initialization
 from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.task import train
-from tests.cli.command import table
 from tests.golden.messages import fails
 from tests.plain_batches import PlainBatches
-from tests.toys import MOTIFS, VCF, label_bins, small_encoder, write_motif_genome
+from tests.toys import MOTIFS, label_bins, small_encoder, write_motif_genome
 
 SETTINGS: dict[str, Any] = {
     "genome": {"valid": ["b"], "test": ["c"]},
@@ -191,86 +185,14 @@ def test_training_finds_the_motifs(made: Made, model_dir: Path) -> None:
         assert lowest(labels, baseline) > 0.7
 
 
-def test_the_baseline_as_a_model_of_variants(made: Made, tmp_path: Path) -> None:
-    path, out = tmp_path / "kmers.npz", tmp_path / "out.tsv"
+def test_the_baseline_s_files(made: Made, tmp_path: Path) -> None:
     files = {"data": made.home / "data", "reference": made.home / "reference.fa.gz"}
     config = settings().chromatin.evaluation
-    evaluate_baseline(
-        config,
-        **files,
-        output=tmp_path / "kmers.npy",
-        dyads=tmp_path / "dyads.npy",
-        model=path,
-    )
-    model, rows = read_kmer_model(path), held_out_rows(made.data, config)
-    for name, found in zip(
-        ("kmers", "dyads"),
-        baseline_log_odds(model, made.data, made.reference, rows),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(
-            np.load(tmp_path / f"{name}.npy"), probabilities(found)
-        )
-    # A variant in a motif of a held-out contig takes from its own track more than from the other.
-    peaks = [
-        line.split() for line in (made.home / "peaks/one.bed").read_text().splitlines()
-    ]
-    lines = []
-    for at in (int(start) + 20 for contig, start, _ in peaks if contig == "c"):
-        ref = made.reference.fetch(Interval("c", at, at + 1))
-        lines.append(f"c\t{at + 1}\t.\t{ref}\t{'C' if ref != 'C' else 'G'}\t.\t.\t.\n")
-    (tmp_path / "x.vcf").write_text(VCF + "".join(lines))
-    counts = score_variants(
-        path, tmp_path / "x.vcf", files["reference"], out, tracks="*", max_n=1
-    )
-    assert counts.scored == len(lines) > 15
-    own, other = (
-        np.array([float(row[f"{name}:delta"]) for row in table(out.read_text())])
-        for name in MOTIFS
-    )
-    assert (own < 0).mean() > 0.8 and own.mean() < other.mean()
-    for damage in (
-        path.read_bytes()[:-200],
-        b"",
-        (tmp_path / "kmers.npy").read_bytes(),
-    ):
-        path.write_bytes(damage)
-        with fails(DataError):
-            read_kmer_model(path)
-    with fails(ModelError):
-        score_variants(made.home / "none", tmp_path / "x.vcf", files["reference"], out)
-
-
-def test_ensembles_share_the_baseline(made: Made, tmp_path: Path) -> None:
-    path, files = (
-        tmp_path / "kmers.npz",
-        {"data": made.home / "data", "reference": made.home / "reference.fa.gz"},
-    )
-    config = settings(training={"steps": 10})
-    evaluate_baseline(
-        config.chromatin.evaluation, **files, output=tmp_path / "kmers.npy", model=path
-    )
-    train_model(made, tmp_path / "model", config, kmers=path)
-    assert read_object(tmp_path / "model/provenance.json")["kmers_sha256"] == checksum(
-        path
-    )
-    member = load_chromatin_model(tmp_path / "model").network.members[0].ensemble.kmers
-    weight = read_object(tmp_path / "model/metrics.json")["ensemble"]["weights"][
-        "kmers"
-    ]
-    expected = weight * read_kmer_model(path).words.kmers.coefficients()[0]
-    assert np.abs(expected).max() > 0.1
-    np.testing.assert_allclose(
-        member.weight[:, 1:, :-1].reshape(expected.shape), expected, rtol=1e-5
-    )
-    # One of other words, or of more bins than the network's, is refused before the training.
-    few = settings(training={"train_fraction": 0.9})
-    for wrong, kind in (
-        (settings(evaluation={"baseline_kmer": 3}), DataError),
-        (few, ConfigError),
-    ):
-        with fails(kind):
-            train_model(made, tmp_path / "wrong", wrong, kmers=path)
+    dyads = tmp_path / "dyads.npy"
+    evaluate_baseline(config, **files, output=tmp_path / "kmers.npy", dyads=dyads)
+    labels = made.data.labels.rows(held_out_rows(made.data, config))
+    for path in (tmp_path / "kmers.npy", dyads):
+        assert lowest(labels, np.load(path)) > 0.7
 
 
 @pytest.fixture(scope="module")

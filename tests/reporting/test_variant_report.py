@@ -239,7 +239,7 @@ def test_one_track_for_all(run: Run, scored: Path, tmp_path: Path) -> None:
 def test_what_score_variants_writes(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scoring, "load_scoring_model", lambda _: hashed_model(60))
+    monkeypatch.setattr(scoring, "load", lambda _: hashed_model(60))
     fasta, vcf = tmp_path / "genome.fa.gz", tmp_path / "known.vcf"
     bases = "".join(np.random.default_rng(1).choice(list("ACGT"), 400))
     write_fasta(fasta, [("chr1", bases)])

@@ -93,7 +93,7 @@ def test_a_faulty_configuration_is_one_sentence(
 def test_small_tasks_run_to_their_page(tmp_path: Path) -> None:
     tiny = {"layers": 1, "hidden": 16, "heads": 2, "max_length": 96, "block_size": 16}
     steps = {"batch_size": 4, "steps": 4, "evaluate_every": 2, "checkpoint_minutes": 0}
-    masked = {"sequence_tokens": 64, "evaluation_sequences": 8, "ngram_order": 2}
+    masked = {"sequence_tokens": 64, "evaluation_sequences": 8}
     far = {"generated": {"train": 12, "valid": 4, "test": 8, "words": 40}}
     python = {"installed": {"text": "python", "valid": ["import"], "test": ["objects"]}}
     start = {"start": {"vocabulary": 400}, "encoder": tiny}

@@ -12,16 +12,15 @@ rule evaluate_pretraining:
     benchmark:
         PATHS.benchmark("evaluate-pretraining")
     resources:
-        # Token n-grams are limited to 4 GB, base tables need 1 GB.
+        # Token n-grams are limited to 4 GB.
         **job(12000, 480, gpu=1),
     params:
         tokens=subpath(input.tokenizer, parent=True),
         length=CONFIG.pretraining.sequence_tokens,
-        order=CONFIG.pretraining.ngram_order,
         device=device,
     shell:
         "bigbird-dna evaluate pretraining {input.model:q} --tokens {params.tokens:q}"
-        " --sequence-tokens {params.length:q} --ngram-order {params.order:q} -o {output:q}"
+        " --sequence-tokens {params.length:q} -o {output:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -155,11 +154,9 @@ rule auc_report:
 
 rule evaluate_variants:
     input:
-        variants=PATHS.scored_variants(),
-        kmers=PATHS.scored_variants("kmers-"),
+        variants=PATHS.scored_variants,
     output:
         table=PATHS.report / "variants.tsv",
-        compared=PATHS.report / "compared_variants.tsv",
         figure=figure("variants"),
     log:
         PATHS.log("evaluate-variants"),
@@ -171,5 +168,4 @@ rule evaluate_variants:
         directory=subpath(output.table, parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna evaluate variants {input.variants:q}"
-        " --compare kmers={input.kmers:q} -o {params.directory:q} > {log:q} 2>&1"
+        "bigbird-dna evaluate variants {input.variants:q} -o {params.directory:q} > {log:q} 2>&1"

@@ -155,4 +155,3 @@ wildcard_constraints:
     model="|".join([*NEGATIVE_SETS, "control"]),
     window=r"\d+",
     member=r"\d+",
-    kind="|kmers-",

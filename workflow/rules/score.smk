@@ -30,15 +30,15 @@ rule score_promoters:
 rule score_variants:
     input:
         **GENOME,
-        model=lambda wildcards: PATHS.kmer_model if wildcards.kind == "kmers-" else CHROMATIN_MODEL,
+        model=CHROMATIN_MODEL,
         variants=INPUTS.files.get("variants", []),
         aliases=ALIASES,
     output:
-        PATHS.scored_variants("{kind}"),
+        PATHS.scored_variants,
     log:
-        PATHS.log("score-{kind}variants"),
+        PATHS.log("score-variants"),
     benchmark:
-        PATHS.benchmark("score-{kind}variants")
+        PATHS.benchmark("score-variants")
     priority: 1
     # One thread: the job need not wait for several free cores. Use --set-threads for a large VCF.
     resources:

@@ -89,7 +89,6 @@ use rule pretrain as finetune_chromatin with:
         config=PATHS.stage("chromatin"),
         tokenizer=CONFIG.model_tokenizer,
         pretrained=PATHS.pretrained if CHROMATIN.model.initial == "pretrained" else [],
-        kmers=PATHS.kmer_model if CHROMATIN.shares_kmers else [],
     output:
         directory(PATHS.chromatin_model("{window}", "{member}")),
     log:
@@ -103,7 +102,7 @@ use rule pretrain as finetune_chromatin with:
         **training(CHROMATIN.num_gpus, 2880),
     params:
         command="finetune-chromatin",
-        start=given("tokenizer", "pretrained", "kmers"),
+        start=given("tokenizer", "pretrained"),
         data=lambda wildcards, input: [
             *("--window", wildcards.window, "--ensemble-index", wildcards.member),
             *("--data", str(PATHS.chromatin_data), "--reference", input.reference),
@@ -175,7 +174,6 @@ rule train_baseline_chromatin:
     output:
         predictions=PATHS.chromatin_kmers,
         dyads=PATHS.chromatin_dyads,
-        model=PATHS.kmer_model,
         bins=PATHS.held_out_bins / "bins.parquet",
         labels=PATHS.held_out_bins / "labels.npz",
     log:
@@ -189,7 +187,7 @@ rule train_baseline_chromatin:
         held_out=subpath(output.labels, parent=True),
     shell:
         "bigbird-dna train baseline chromatin {input.config:q} --data {params.data:q}"
-        " --reference {input.reference:q} -o {output.predictions:q} --write-model {output.model:q}"
+        " --reference {input.reference:q} -o {output.predictions:q}"
         " --write-dyads {output.dyads:q} --write-labels {params.held_out:q} --threads {threads}"
         " > {log:q} 2>&1"
 

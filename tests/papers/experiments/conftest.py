@@ -97,7 +97,6 @@ def whole_run(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
         paths.tokens,
         paths.pretraining_bits,
         sequences=8,
-        token_order=1,
     )
     return path
 
