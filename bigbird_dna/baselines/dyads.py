@@ -1,4 +1,4 @@
-"""Spaced dyads: two trinucleotides with 0 to 12 bases between them, as further terms of tracks' regressions.
+"""Regressions of tracks on k-mers and spaced dyads: two trinucleotides with 0 to 12 bases between them.
 
 Many factors bind two short parts at a fixed distance, such as Abf1 RTC and ACG (dyad analysis: van Helden et
 al., Nucleic Acids Research 28:1808, 2000). No k-mer of five bases contains both. A regression on all dyads
@@ -9,7 +9,6 @@ regression does not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -18,12 +17,7 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_matrix, vstack
 from scipy.special import expit
 
-from bigbird_dna.baselines.kmers import (
-    KmerTracks,
-    base_codes,
-    probabilities,
-    window_features,
-)
+from bigbird_dna.baselines.kmers import KmerTracks, base_codes, window_features
 from bigbird_dna.baselines.windows import LabeledWindows, all_labels, blocks
 from bigbird_dna.genome.sequence import (
     DYADS,
@@ -35,17 +29,13 @@ from bigbird_dna.genome.sequence import (
 )
 
 Floats32 = npt.NDArray[np.float32]
-Integers = npt.NDArray[np.integer[Any]]
+Floats = npt.NDArray[np.floating[Any]]
 
 # Axes: N windows, L bases of a window, T tracks, D dyads of a track.
 
 # Strengths of the L2 penalty on the weights of a track's dyads (for the sum of losses), strongest first.
 DYAD_PENALTIES = (30.0, 10.0, 3.0)
 _AT_ONCE = 512  # windows whose sequences are in memory at a time
-
-Floats = npt.NDArray[np.floating[Any]]
-# Counts (N, D), log-odds (N,), labels (N,).
-_Track = tuple[Floats, Floats, npt.NDArray[np.integer[Any]]]
 
 
 def dyad_counts(windows: Sequence[str], size: int) -> Any:
@@ -70,135 +60,26 @@ def dyad_counts(windows: Sequence[str], size: int) -> Any:
     return csr_matrix((ones, entries), shape=(len(windows), DYADS))
 
 
-@dataclass(frozen=True, repr=False)
-class TrackDyads:
-    """What the log-odds of tracks gain over those of k-mer regressions: bias + weights · counts of dyads."""
-
-    words: npt.NDArray[np.int32]  # (T, D), numbers of dyads (`genome.sequence.DYADS`)
-    weight: Floats32  # (T, D)
-    bias: Floats32  # (T,)
-
-    @classmethod
-    def none(cls, tracks: int, each: int = 0) -> Self:
-        """`each` dyads of weight 0 per track."""
-        shape = (tracks, each)
-        return cls(
-            np.zeros(shape, np.int32),
-            np.zeros(shape, np.float32),
-            np.zeros(tracks, np.float32),
-        )
-
-    def added(self, counts: Any) -> Floats32:
-        """The gain (N, T) for counts of dyads, CSR (N, DYADS)."""
-        columns, inverse = np.unique(self.words, return_inverse=True)
-        table = np.zeros((len(columns), len(self.words)), np.float32)
-        tracks = np.arange(len(self.words))[:, None]
-        np.add.at(table, (inverse.reshape(self.words.shape), tracks), self.weight)
-        return np.asarray(counts[:, columns] @ table + self.bias, np.float32)
-
-
-def fit_dyads(
-    each: int,
-    size: int,
-    learned: tuple[LabeledWindows, Floats],
-    held_out: tuple[LabeledWindows, Floats],
-) -> TrackDyads:
-    """Choose and fit `each` dyads per track in the central `size` bp of windows with log-odds (N, T).
-
-    A dyad is chosen by the score statistic of a logistic regression to which it is added: the sum of its
-    counts times the errors of the probabilities, over the standard deviation. The penalty of a track is
-    that of the lowest loss on held-out windows; the track gets no dyads if they do not decrease it.
-    """
-    windows, logits = learned
-    tests, test_logits = held_out
-    labels, test_labels = all_labels(windows), all_labels(tests)
-    fitted = TrackDyads.none(logits.shape[1], each)
-    if not each:
-        return fitted
-    fitted.words[:] = _choose(windows, size, logits, labels, each)
-    columns, inverse = np.unique(fitted.words, return_inverse=True)
-    counts = _columns(windows, size, columns)
-    test_counts = _columns(tests, size, columns)
-    for track, chosen in enumerate(inverse.reshape(fitted.words.shape)):
-        y, y_test = labels[:, track], test_labels[:, track]
-        if 0 < y.sum() < len(y) and y_test.any():
-            *fitted.weight[track], fitted.bias[track] = _best(
-                (counts[:, chosen].toarray(), logits[:, track], y),
-                (test_counts[:, chosen].toarray(), test_logits[:, track], y_test),
-            )
-    return fitted
-
-
-def _choose(
-    windows: LabeledWindows,
-    size: int,
-    logits: Floats,
-    labels: Integers,
-    each: int,
-) -> npt.NDArray[np.intp]:
-    """The dyads (T, each) with the largest score statistics, largest first."""
-    score, variance = 0.0, 1.0  # one more count: rare dyads are no evidence
-    for rows in blocks(windows.shape[0], _AT_ONCE):
-        counts = dyad_counts(windows.sequences(rows), size)
-        probability = expit(logits[rows].astype(np.float32))
-        score += counts.T @ (labels[rows] - probability)
-        variance += counts.power(2).T @ (probability * (1 - probability))
-    statistic = np.abs(score / np.sqrt(variance))
-    return np.argsort(-statistic, axis=0, kind="stable")[:each].T
-
-
-def _columns(windows: LabeledWindows, size: int, columns: Integers) -> Any:
-    parts = [
-        dyad_counts(windows.sequences(rows), size)[:, columns]
-        for rows in blocks(windows.shape[0], _AT_ONCE)
-    ]
-    return vstack(parts, format="csr")
-
-
-def _best(data: _Track, tests: _Track) -> Floats:
-    """The weights and bias (D + 1,) with the lowest loss on held-out windows: zero, or those of a penalty."""
-    counts, base, labels = data
-    test_counts, test_base, test_labels = tests
-    x = np.pad(counts.astype(np.float64), ((0, 0), (0, 1)), constant_values=1)
-    x_test = np.pad(test_counts.astype(np.float64), ((0, 0), (0, 1)), constant_values=1)
-
-    def loss(w: Floats, penalty: float) -> tuple[float, Floats]:
-        logits, shrunk = base + x @ w, penalty * np.append(w[:-1], 0)
-        losses = np.logaddexp(0, logits) - labels * logits
-        return losses.sum() + w @ shrunk / 2, x.T @ (expit(logits) - labels) + shrunk
-
-    def test_loss(w: Floats) -> float:
-        logits = test_base + x_test @ w
-        return float(np.mean(np.logaddexp(0, logits) - test_labels * logits))
-
-    best = values = np.zeros(x.shape[1])
-    for penalty in DYAD_PENALTIES:
-        values = minimize(loss, values, (penalty,), jac=True, method="L-BFGS-B").x
-        best = min(best, values, key=test_loss)
-    return best
-
-
-@dataclass
 class TrackWords:
-    """Regressions of tracks on frequencies of k-mers in the central `sizes` bp of a window: bin, then window;
-    and on counts of `each` dyads per track in the bin."""
+    """Log-odds of tracks by their k-mers and dyads.
 
-    k: int
-    each: int
-    sizes: Sequence[int]
-    kmers: KmerTracks = field(default_factory=KmerTracks)
-    dyads: TrackDyads = field(default_factory=lambda: TrackDyads.none(0))
+    The k-mers are frequencies in the central `sizes` bp of a window, bin and window; the dyads, of which each
+    track has `each`, are counts in the bin.
+    """
 
-    def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
+    def __init__(self, k: int, each: int, sizes: Sequence[int]) -> None:
+        self.k, self.each, self.sizes = k, each, sizes
+        self.kmers = KmerTracks()
+        self.dyads = np.zeros((0, each), np.int64)  # (T, D) numbers of dyads
+        self.weight = np.zeros((0, each), np.float32)  # (T, D)
+        self.bias = np.zeros(0, np.float32)  # (T,) added to that of the k-mers
+
+    def fit(self, train: LabeledWindows, valid: LabeledWindows) -> Self:
         """Fit to labeled windows; the penalties are chosen on the second ones."""
-        x, x_valid = self._features(learned), self._features(held_out)
-        self.kmers.fit(x, all_labels(learned), x_valid, all_labels(held_out))
-        self.dyads = fit_dyads(
-            self.each,
-            self.sizes[0],
-            (learned, self.kmers.logits(x)),
-            (held_out, self.kmers.logits(x_valid)),
-        )
+        x, x_valid = self._features(train), self._features(valid)
+        y, y_valid = all_labels(train), all_labels(valid)
+        self.kmers.fit(x, y, x_valid, y_valid)
+        self.fit_dyads(train, self.kmers.logits(x), valid, self.kmers.logits(x_valid))
         return self
 
     def _features(self, windows: LabeledWindows) -> Floats32:
@@ -208,13 +89,99 @@ class TrackWords:
         ]
         return np.concatenate(parts)
 
+    def fit_dyads(
+        self,
+        train: LabeledWindows,
+        logits: Floats,
+        valid: LabeledWindows,
+        valid_logits: Floats,
+    ) -> None:
+        """Choose and fit the dyads of tracks with given log-odds (N, T).
+
+        A dyad is chosen by the score statistic of a logistic regression to which it is added: the sum of its
+        counts times the errors of the probabilities, over the standard deviation. The penalty of a track is
+        that of the lowest loss on validation windows; the track gets no dyads if they do not decrease it.
+        """
+        size, tracks = self.sizes[0], logits.shape[1]
+        self.dyads = np.zeros((tracks, self.each), np.int64)
+        self.weight = np.zeros((tracks, self.each), np.float32)
+        self.bias = np.zeros(tracks, np.float32)
+        if not self.each:
+            return
+
+        labels, valid_labels = all_labels(train), all_labels(valid)
+        score, variance = 0.0, 1.0  # one more count: rare dyads are no evidence
+        for rows in blocks(train.shape[0], _AT_ONCE):
+            counts = dyad_counts(train.sequences(rows), size)
+            probability = expit(logits[rows].astype(np.float32))
+            score += counts.T @ (labels[rows] - probability)
+            variance += counts.power(2).T @ (probability * (1 - probability))
+        statistic = np.abs(score / np.sqrt(variance))
+        largest_first = np.argsort(-statistic, axis=0, kind="stable")
+        self.dyads[:] = largest_first[: self.each].T
+
+        columns = np.unique(self.dyads)
+        x, x_valid = (
+            vstack(
+                [
+                    dyad_counts(windows.sequences(rows), size)[:, columns]
+                    for rows in blocks(windows.shape[0], _AT_ONCE)
+                ],
+                format="csr",
+            )
+            for windows in (train, valid)
+        )
+        for track in range(tracks):
+            y, y_valid = labels[:, track], valid_labels[:, track]
+            if not 0 < y.sum() < len(y) or not y_valid.any():
+                continue
+            own = np.searchsorted(columns, self.dyads[track])
+            best = _fit_track(
+                (x[:, own], logits[:, track], y),
+                (x_valid[:, own], valid_logits[:, track], y_valid),
+            )
+            self.weight[track], self.bias[track] = best[:-1], best[-1]
+
     def log_odds(self, windows: Sequence[str]) -> tuple[Floats32, Floats32]:
         """Log-odds (N, T) by the k-mers alone, and with the dyads."""
         alone = self.kmers.logits(window_features(windows, self.sizes, self.k))
         if not self.each:
             return alone, alone
-        return alone, alone + self.dyads.added(dyad_counts(windows, self.sizes[0]))
+        return alone, alone + self.added(dyad_counts(windows, self.sizes[0]))
+
+    def added(self, counts: Any) -> Floats32:
+        """What the dyads add to log-odds (N, T), for counts of all dyads, CSR (N, DYADS)."""
+        tracks = np.repeat(np.arange(len(self.dyads)), self.each)
+        entries = self.weight.ravel(), (self.dyads.ravel(), tracks)
+        table = csr_matrix(entries, shape=(DYADS, len(self.dyads)))
+        return np.asarray((counts @ table).toarray() + self.bias, np.float32)
 
     def predict(self, windows: Sequence[str]) -> Floats32:
         """Return probabilities (N, T)."""
-        return probabilities(self.log_odds(windows)[1])
+        return np.asarray(expit(self.log_odds(windows)[1]))
+
+
+def _fit_track(train: tuple[Any, ...], valid: tuple[Any, ...]) -> Floats:
+    """The weights and bias (D + 1,) with the lowest loss on validation windows: zero, or those of a penalty.
+
+    Arguments are counts (N, D), log-odds (N,) and labels (N,).
+    """
+    counts, base, labels = train
+    x = np.column_stack([counts.toarray(), np.ones(len(base))]).astype(np.float64)
+
+    def loss(w: Floats, penalty: float) -> tuple[float, Floats]:
+        logits = base + x @ w
+        shrunk = penalty * np.append(w[:-1], 0)
+        losses = np.logaddexp(0, logits) - labels * logits
+        return losses.sum() + w @ shrunk / 2, x.T @ (expit(logits) - labels) + shrunk
+
+    def valid_loss(w: Floats) -> float:
+        counts, base, labels = valid
+        logits = base + counts @ w[:-1] + w[-1]
+        return float(np.mean(np.logaddexp(0, logits) - labels * logits))
+
+    best = values = np.zeros(x.shape[1])
+    for penalty in DYAD_PENALTIES:
+        values = minimize(loss, values, (penalty,), jac=True, method="L-BFGS-B").x
+        best = min(best, values, key=valid_loss)
+    return best

@@ -26,7 +26,6 @@ from bigbird_dna.training.losses import LabelLoss
 Floats32 = NDArray[np.float32]
 Floats = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
-Array = NDArray[Any]
 
 # Axes: N windows, L bases of a window, F features, T tracks.
 
@@ -37,8 +36,6 @@ TRACK_PENALTIES = (1e-2, 1e-3, 1e-4, 1e-5)
 ITERATIONS = 60  # L-BFGS iterations per penalty
 
 _OTHER_STRAND = np.array([3, 2, 1, 0, UNKNOWN], np.uint8)
-
-Matrix = NDArray[np.floating[Any]]
 
 
 def base_codes(sequences: Sequence[str]) -> Bytes:
@@ -89,11 +86,6 @@ def both_strand_frequencies(sequences: Sequence[str], k: int) -> Floats32:
     return folded
 
 
-def probabilities(logits: Floats32) -> Floats32:
-    """Return the probabilities of log-odds."""
-    return torch.sigmoid(torch.from_numpy(logits)).numpy()
-
-
 class KmerTracks:
     """Regressions with an L2 penalty on standardized features, one per output, fitted simultaneously.
 
@@ -111,19 +103,16 @@ class KmerTracks:
     @torch.inference_mode(False)
     @torch.enable_grad()
     def fit(
-        self,
-        x: Floats32,
-        y: ArrayLike,
-        x_valid: Floats32,
-        y_valid: ArrayLike,
+        self, x: Floats32, y: ArrayLike, x_valid: Floats32, y_valid: ArrayLike
     ) -> Self:
         """Fit to features (N, F) and labels (N, T); the penalty is chosen on the second pair."""
-        features, held_out = torch.from_numpy(x), torch.from_numpy(x_valid)
         labels = torch.from_numpy(np.asarray(y, np.float32))
         valid = torch.from_numpy(np.asarray(y_valid, np.float32))
+        features = torch.from_numpy(x)
         self.mean, self.scale = features.mean(0), features.std(0).clamp_min(1e-8)
         features = (features - self.mean) / self.scale
-        held_out = (held_out - self.mean) / self.scale
+        valid_features = (torch.from_numpy(x_valid) - self.mean) / self.scale
+
         tracks = labels.shape[1]
         weight, bias = torch.zeros(features.shape[1], tracks), torch.zeros(tracks)
         if self.loss.kind != "regression":
@@ -131,64 +120,50 @@ class KmerTracks:
         self.weight, self.bias = weight.clone(), bias.clone()
         self.penalties = np.full(tracks, TRACK_PENALTIES[0])
         best = torch.full((tracks,), torch.inf)
+        parameters = [weight.requires_grad_(), bias.requires_grad_()]
         for penalty in TRACK_PENALTIES:  # each fit starts from the previous one
-            self._minimize(features, labels, weight, bias, penalty)
+            optimizer = torch.optim.LBFGS(
+                parameters,
+                max_iter=ITERATIONS,
+                history_size=8,
+                line_search_fn="strong_wolfe",
+            )
+
+            def loss() -> Tensor:
+                optimizer.zero_grad()  # noqa: B023
+                total = self._losses(features @ weight + bias, labels).sum()
+                total = total + penalty / 2 * weight.square().sum()  # noqa: B023
+                total.backward()  # type: ignore[no-untyped-call]
+                return total
+
+            optimizer.step(loss)  # type: ignore[no-untyped-call]
             with torch.no_grad():
-                losses = self.loss.terms(held_out @ weight + bias, valid)
-            loss = (losses * _scales(valid)).mean(0).expand(tracks)
+                losses = self._losses(valid_features @ weight + bias, valid)
+            losses = losses.expand(tracks)
             if self.loss.kind == "multilabel":
-                loss = torch.where(valid.nansum(0) > 0, loss, torch.inf)
-            better = loss < best
+                losses = torch.where(valid.nansum(0) > 0, losses, torch.inf)
+            better = losses < best
             if penalty == TRACK_PENALTIES[0]:
-                better |= torch.isinf(loss)
-            best = torch.where(better, loss, best)
+                better |= torch.isinf(losses)
+            best = torch.where(better, losses, best)
             self.weight[:, better] = weight.detach()[:, better]
             self.bias[better] = bias.detach()[better]
             self.penalties[better.numpy()] = penalty
         return self
 
-    def _minimize(
-        self, x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, penalty: float
-    ) -> None:
-        """Fit weight and bias, in place."""
-        parameters = [weight.requires_grad_(), bias.requires_grad_()]
-        optimizer = torch.optim.LBFGS(
-            parameters,
-            max_iter=ITERATIONS,
-            history_size=8,
-            line_search_fn="strong_wolfe",
-        )
-        scales = _scales(y)
-
-        def loss() -> Tensor:
-            optimizer.zero_grad()
-            fit = (self.loss.terms(x @ weight + bias, y) * scales).sum() / len(x)
-            total = fit + penalty / 2 * weight.square().sum()
-            total.backward()  # type: ignore[no-untyped-call]
-            return total
-
-        optimizer.step(loss)  # type: ignore[no-untyped-call]
+    def _losses(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Mean losses (T,) of the known labels of each output; of several classes, one (1,)."""
+        losses = self.loss.terms(logits, labels)
+        if losses.shape[1] < labels.shape[1]:
+            return losses.mean(0)
+        return losses.sum(0) / labels.isfinite().sum(0).clamp_min(1)
 
     def logits(self, x: Floats32) -> Floats32:
         """Return log-odds (N, T)."""
-        return (
-            (torch.from_numpy(x) - self.mean) / self.scale @ self.weight + self.bias
-        ).numpy()
-
-    def predict(self, x: Floats32) -> Floats32:
-        """Return probabilities (N, T)."""
-        return probabilities(self.logits(x))
+        standardized = (torch.from_numpy(x) - self.mean) / self.scale
+        return (standardized @ self.weight + self.bias).numpy()
 
     def coefficients(self) -> tuple[Floats32, Floats32]:
         """Return the log-odds (F, T) per unit of each feature, and those of a window without any (T,)."""
         weight = self.weight / self.scale[:, None]
         return weight.numpy(), (self.bias - self.mean @ weight).numpy()
-
-
-def _scales(labels: Tensor) -> Tensor:
-    """Factors (1, T) that make a mean over N rows, with 0 for missing labels, one over the known labels; all
-    1 of several classes, whose losses are (N, 1)."""
-    known = labels.isfinite().sum(0, keepdim=True)
-    if bool((known == len(labels)).all()):
-        return torch.ones(1, 1)
-    return len(labels) / known.clamp_min(1)

@@ -1,4 +1,4 @@
-"""Promoter baselines: logistic regressions on k-mers, bases, open reading frames and composition.
+"""Promoter baselines: logistic regressions on k-mers, on bases by position and on composition.
 
 They read a sequence in the given direction: a window on the minus strand is the reverse complement of the
 reference.
@@ -23,18 +23,15 @@ from bigbird_dna.baselines.kmers import (
     base_codes,
     both_strand_frequencies,
     kmer_frequencies,
-    other_strand,
 )
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import UNKNOWN
 
 Floats32 = NDArray[np.float32]
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # Axes: N windows, L bases of a window, F features.
 
-_STOPS = ((3, 0, 0), (3, 0, 2), (3, 2, 0))  # TAA, TAG, TGA
 PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 
 
@@ -56,58 +53,20 @@ def position_features(sequences: Sequence[str]) -> Any:
     return csr_matrix(one_hot.reshape(shape), dtype=np.float32)
 
 
-def longest_open_frames(sequences: Sequence[str]) -> Floats32:
-    """Length of the longest open reading frame of each sequence, in bp, on either strand; (N,).
-
-    An open reading frame is a run of codons without a stop codon in one of the six frames. It needs no start
-    codon, as a window can begin within a gene. A codon with an N ends it.
-    """
-    codes = _padded_codes(sequences)
-    longest = np.zeros(len(codes), np.int64)
-    for strand in (codes, other_strand(codes)):
-        codons = np.stack([strand[:, :-2], strand[:, 1:-1], strand[:, 2:]], axis=2)
-        ends = (codons == UNKNOWN).any(axis=2)
-        for stop in _STOPS:
-            ends |= (codons == stop).all(axis=2)
-        for frame in range(3):
-            longest = np.maximum(longest, _longest_run(~ends[:, frame::3]))
-    return (3 * longest).astype(np.float32)
-
-
 def composition_features(sequences: Sequence[str]) -> Floats32:
-    """Fraction of G and C, observed over expected CpG, and bp of the longest run of A and T; (N, 3).
+    """Fraction of G and C, observed over expected CpG, and the logarithm of the length; (N, 3).
 
     The expected number of CpG is C × G / known bases (Gardiner-Garden & Frommer 1987). Without a known base,
     or without C or G, the first two are 0.
     """
-    codes = _padded_codes(sequences)
-    known, c, g = ((codes != UNKNOWN).sum(1), (codes == 1).sum(1), (codes == 2).sum(1))
-    cpg = ((codes[:, :-1] == 1) & (codes[:, 1:] == 2)).sum(1)
-    gc_content = (c + g) / known.clip(1)
-    ratio = cpg * known / (c * g).clip(1)
-    run = _longest_run(np.isin(codes, (0, 3)))
-    return np.stack([gc_content, ratio, run], axis=1).astype(np.float32)
-
-
-def composition_and_length(sequences: Sequence[str]) -> Floats32:
-    """Features of `composition_features`, and the logarithm of the length; (N, 4)."""
-    lengths = np.array([max(len(sequence), 1) for sequence in sequences])
-    features = composition_features(sequences)
-    return np.column_stack([features, np.log(lengths)]).astype(np.float32)
-
-
-def _padded_codes(sequences: Sequence[str]) -> NDArray[np.uint8]:
-    """Codes (N, L) of sequences, of which the shorter ones end with N; L is at least a codon's."""
-    longest = max(3, *map(len, sequences), 0)
-    padded = [sequence.ljust(longest, "N") for sequence in sequences]
-    return base_codes(padded).reshape(-1, longest)
-
-
-def _longest_run(values: NDArray[np.bool_]) -> Ints:
-    """Length of the longest run of true values in each row, (N,)."""
-    places = np.arange(1, values.shape[1] + 1)
-    ended = np.maximum.accumulate(np.where(values, 0, places), axis=1)
-    return np.asarray((places - ended).max(axis=1, initial=0), np.int64)
+    rows = np.zeros((len(sequences), 3), np.float32)
+    for row, text in zip(rows, sequences, strict=True):
+        c, g = text.count("C"), text.count("G")
+        known = len(text) - text.count("N")
+        row[0] = (c + g) / max(known, 1)
+        row[1] = text.count("CG") * known / max(c * g, 1)
+        row[2] = np.log(max(len(text), 1))
+    return rows
 
 
 class LogisticBaseline:
@@ -133,33 +92,23 @@ class LogisticBaseline:
         self.pipeline: Any = None
 
     def fit(self, sequences: Sequence[str], labels: ArrayLike) -> Self:
-        """Fit to `sequences` with `labels` (N,) of 0 and 1, both of which must occur."""
-        self.pipeline = None
+        """Fit to `sequences` with `labels` (N,) of 0 and 1, both of which must occur more than once."""
         y = np.asarray(labels).astype(np.int64)
         x = self.features(sequences)
+        scaler = StandardScaler(with_mean=not issparse(x), with_std=self.standardized)
         regression = LogisticRegression(
             class_weight="balanced", max_iter=1000, random_state=self.seed
         )
-        pipeline = make_pipeline(regression)
-        if self.standardized:
-            scaler = StandardScaler(with_mean=not issparse(x))
-            pipeline = make_pipeline(scaler, regression)
-        held_out = np.zeros(len(y), dtype=bool)
+        held_out = np.full(len(y), -1)
         generator = np.random.default_rng(self.seed)
         for label in (0, 1):
-            rows = np.flatnonzero(y == label)
-            held_out[generator.permutation(rows)[: len(rows) // 5]] = True
-        penalties = self.penalties
-        if len(np.unique(y[held_out])) < 2:
-            middle = penalties[len(penalties) // 2]
-            pipeline.set_params(logisticregression__C=middle)
-            self.pipeline = pipeline.fit(x, y)
-            return self
+            rows = generator.permutation(np.flatnonzero(y == label))
+            held_out[rows[: max(len(rows) // 5, 1)]] = 0
         search = GridSearchCV(
-            pipeline,
-            {"logisticregression__C": penalties},
+            make_pipeline(scaler, regression),
+            {"logisticregression__C": self.penalties},
             scoring=_balanced_log_likelihood,
-            cv=PredefinedSplit(np.where(held_out, 0, -1)),
+            cv=PredefinedSplit(held_out),
         )
         self.pipeline = search.fit(x, y).best_estimator_
         return self
@@ -178,78 +127,46 @@ class LogisticBaseline:
         logits = self.pipeline.decision_function(self.features(sequences))
         return np.asarray(logits, np.float64)
 
+    def coefficients(self) -> tuple[Floats, float]:
+        """Return the log-odds per unit of each feature (F,), and those of a sequence without any."""
+        scaler, regression = self.pipeline
+        weight = regression.coef_[0].astype(np.float64)
+        if scaler.with_std:
+            weight = weight / scaler.scale_
+        offset = weight @ scaler.mean_ if scaler.with_mean else 0.0
+        return weight, float(regression.intercept_[0] - offset)
 
-def _balanced_log_likelihood(model: Any, x: Any, y: Ints) -> float:
+
+def _balanced_log_likelihood(model: Any, x: Any, y: NDArray[np.int64]) -> float:
     weights = compute_sample_weight("balanced", y)
     return -float(log_loss(y, model.predict_proba(x), sample_weight=weights))
 
 
-class KmerLogistic(LogisticBaseline):
-    """Logistic regression on standardized k-mer frequencies, on the given strand or on both."""
-
-    def __init__(self, k: int, seed: int, *, both_strands: bool = False) -> None:
-        count = both_strand_frequencies if both_strands else kmer_frequencies
-        super().__init__(lambda texts: count(texts, k), seed)
-        self.k = k
-
-    @property
-    def coefficients(self) -> Floats:
-        """Log-odds per frequency of each k-mer, (4^k,)."""
-        scaler, regression = self.pipeline
-        return np.asarray(regression.coef_[0] / scaler.scale_, np.float64)
-
-    @property
-    def intercept(self) -> float:
-        """Log-odds of a window without k-mers."""
-        scaler, regression = self.pipeline
-        # The scaler does not center a sparse matrix, but may know its mean.
-        offset = float(self.coefficients @ scaler.mean_) if scaler.with_mean else 0.0
-        return float(regression.intercept_[0]) - offset
+def kmer_regression(
+    k: int, seed: int, *, both_strands: bool = False
+) -> LogisticBaseline:
+    """Return a regression on standardized k-mer frequencies, on the given strand or on both."""
+    count = both_strand_frequencies if both_strands else kmer_frequencies
+    return LogisticBaseline(lambda texts: count(texts, k), seed)
 
 
-class PositionLogistic(LogisticBaseline):
-    """Logistic regression on the base at each position of windows of equal length.
+def position_regression(seed: int) -> LogisticBaseline:
+    """Return a regression on the base at each position of windows of equal length.
 
     It is a position weight matrix as long as the window. Windows must be aligned, such as those around a
     transcription start site. It does not model dependencies between bases. Scaling the one-hot columns did
     not improve validation AUROC on yeast promoters.
     """
-
-    def __init__(self, seed: int) -> None:
-        penalties = (1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
-        super().__init__(self._features, seed, penalties=penalties, standardized=False)
-
-    def _features(self, sequences: Sequence[str]) -> Any:
-        """`DataError` for windows with another length than in training."""
-        x = position_features(sequences)
-        if self.pipeline is not None and x.shape[1] != self.coefficients.size:
-            raise DataError(
-                f"windows of {x.shape[1] // UNKNOWN:,} bp: the baseline 'position' was trained on windows of "
-                f"{len(self.coefficients):,} bp"
-            )
-        return x
-
-    @property
-    def coefficients(self) -> Floats:
-        """Log-odds added by each base at each position, (L, 4) with columns A, C, G, T."""
-        return np.asarray(self.pipeline[-1].coef_, np.float64).reshape(-1, UNKNOWN)
-
-    @property
-    def intercept(self) -> float:
-        """Log-odds of a window of only N."""
-        return float(self.pipeline[-1].intercept_[0])
+    penalties = (1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
+    return LogisticBaseline(
+        position_features, seed, penalties=penalties, standardized=False
+    )
 
 
 def promoter_regression(name: str, k: int, seed: int) -> LogisticBaseline:
-    """Return the regression `position`, `orf` or `composition`; by any other name that on k-mers."""
+    """Return the regression `position` or `composition`; by any other name that on k-mers."""
     if name == "position":
-        return PositionLogistic(seed)
-    if name == "orf":
-        return LogisticBaseline(
-            lambda texts: longest_open_frames(texts)[:, None],
-            seed,
-            penalties=(1,),
-        )
+        return position_regression(seed)
     if name == "composition":
         return LogisticBaseline(composition_features, seed)
-    return KmerLogistic(k, seed)
+    return kmer_regression(k, seed)

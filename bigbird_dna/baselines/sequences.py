@@ -1,7 +1,7 @@
 """Regressions on features of labeled sequences, for any kind of label."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -9,29 +9,18 @@ from scipy.sparse import issparse
 
 from bigbird_dna.baselines.kmers import KmerTracks
 from bigbird_dna.baselines.promoters import (
-    KmerLogistic,
     LogisticBaseline,
-    PositionLogistic,
-    composition_and_length,
+    composition_features,
+    kmer_regression,
+    position_regression,
 )
 from bigbird_dna.data.predictions import COMPOSITION, KMER, POSITION
 from bigbird_dna.training.losses import LabelLoss
 
 Floats32 = npt.NDArray[np.float32]
-
-# Axes: N sequences, F features, T outputs.
-
 Floats = npt.NDArray[np.floating]
 
-
-class Labeled(Protocol):
-    """Sequences with labels (N, T)."""
-
-    @property
-    def sequences(self) -> list[str]: ...
-
-    @property
-    def labels(self) -> Floats32: ...
+# Axes: N sequences, F features, T outputs.
 
 
 class SequenceRegression:
@@ -42,59 +31,44 @@ class SequenceRegression:
     """
 
     def __init__(self, binary: LogisticBaseline, loss: LabelLoss) -> None:
-        self.features = binary.features
-        self.fitted: LogisticBaseline | KmerTracks = binary
-        if loss.kind != "binary":
-            self.fitted = KmerTracks(loss)
+        self.binary = binary
+        self.others = None if loss.kind == "binary" else KmerTracks(loss)
 
-    def fit(self, learned: Labeled, valid: Labeled) -> Self:
-        """Fit to training sequences."""
-        if isinstance(self.fitted, LogisticBaseline):
-            self.fitted.fit(learned.sequences, learned.labels[:, 0])
+    def fit(self, train: Any, valid: Any) -> Self:
+        """Fit to training sequences; both have `sequences` and `labels` (N, T)."""
+        if self.others is None:
+            self.binary.fit(train.sequences, train.labels[:, 0])
         else:
-            x, x_valid = self._dense(learned.sequences), self._dense(valid.sequences)
-            self.fitted.fit(x, learned.labels, x_valid, valid.labels)
+            x, x_valid = self._dense(train.sequences), self._dense(valid.sequences)
+            self.others.fit(x, train.labels, x_valid, valid.labels)
         return self
 
     def _dense(self, sequences: Sequence[str]) -> Floats32:
-        features = self.features(sequences)
+        features = self.binary.features(sequences)
         if issparse(features):
             features = features.toarray()
         return np.asarray(features, np.float32)
 
     def logits(self, sequences: Sequence[str]) -> Floats:
         """Return log-odds, or standardized numbers, (N, T)."""
-        if isinstance(self.fitted, LogisticBaseline):
-            return self.fitted.logits(sequences)[:, None]
-        return self.fitted.logits(self._dense(sequences))
+        if self.others is None:
+            return self.binary.logits(sequences)[:, None]
+        return self.others.logits(self._dense(sequences))
 
-    @property
-    def coefficients(self) -> Floats:
-        """Outputs per unit of each feature, (F, T) or (F,)."""
-        if isinstance(self.fitted, KmerTracks):
-            return self.fitted.coefficients()[0]
-        assert isinstance(self.fitted, KmerLogistic | PositionLogistic)
-        return self.fitted.coefficients
-
-    @property
-    def intercept(self) -> Any:
-        """Outputs of a sequence without features, a number or (T,)."""
-        if isinstance(self.fitted, KmerTracks):
-            return self.fitted.coefficients()[1]
-        assert isinstance(self.fitted, KmerLogistic | PositionLogistic)
-        return self.fitted.intercept
+    def coefficients(self) -> tuple[Floats, Any]:
+        """Return outputs per unit of each feature, (F,) or (F, T), and those of a sequence without any."""
+        regression = self.binary if self.others is None else self.others
+        return regression.coefficients()
 
 
 def sequence_regressions(
     loss: LabelLoss, k: int, seed: int, *, aligned: bool, both_strands: bool
 ) -> dict[str, SequenceRegression]:
     """Return the regressions for a kind of labels by name; `position` only for binary, `aligned` ones."""
-    kmers = KmerLogistic(k, seed, both_strands=both_strands)
-    composition = LogisticBaseline(composition_and_length, seed)
     regressions = {
-        KMER: SequenceRegression(kmers, loss),
-        COMPOSITION: SequenceRegression(composition, loss),
+        KMER: kmer_regression(k, seed, both_strands=both_strands),
+        COMPOSITION: LogisticBaseline(composition_features, seed),
     }
     if aligned and loss.kind == "binary":
-        regressions[POSITION] = SequenceRegression(PositionLogistic(seed), loss)
-    return regressions
+        regressions[POSITION] = position_regression(seed)
+    return {name: SequenceRegression(one, loss) for name, one in regressions.items()}

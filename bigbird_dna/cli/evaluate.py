@@ -217,7 +217,7 @@ def evaluate_promoters(
         typer.Option(
             "--promoter-baseline",
             metavar="SET[/NAME]=FILE",
-            help="Predictions of baseline NAME (k-mer, position, orf or composition) "
+            help="Predictions of baseline NAME (k-mer, position or composition) "
             "on negative set SET; repeatable.",
             show_default="NAME: k-mer",
         ),

@@ -402,9 +402,8 @@ def train_baseline(
         typer.Option(
             "--baseline",
             metavar="FEATURES",
-            help="promoter: k-mer (anywhere in the window), position (the base at each), "
-            "orf (the longest open reading frame) or composition (GC content, CpG and "
-            "runs of A and T); repeatable.",
+            help="promoter: k-mer (anywhere in the window), position (the base at each) or "
+            "composition (GC content and CpG); repeatable.",
             show_default="all",
         ),
     ] = None,

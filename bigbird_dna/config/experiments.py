@@ -15,7 +15,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)]
 NetworkComparator = Literal["cnnprom", "deepromoter", "deepsea", "danq", "residual-cnn"]
 NETWORK_NAMES: tuple[str, ...] = get_args(NetworkComparator)
 _CommonComparator = Literal[NetworkComparator, "k-mers", "gc", "gkm-svm"]
-PromoterComparator = Literal[_CommonComparator, "position", "orf", "composition"]
+PromoterComparator = Literal[_CommonComparator, "position", "composition"]
 TrackComparator = Literal[_CommonComparator, "dyads"]
 TableStart = Literal["pretrained", "random"]
 PRETRAINED, RANDOM = get_args(TableStart)
@@ -53,7 +53,6 @@ class TablesConfig(Section):
         (
             "gc",
             "composition",
-            "orf",
             "k-mers",
             "position",
             "cnnprom",

@@ -42,12 +42,7 @@ AUROC_SHIFTED = "auroc_when_the_window_moves_by_{}_bp"
 
 # Names of the predictors that a report compares, in addition to `NETWORK`.
 MODEL, CONTROL, CNN = "model", "control", "cnn"
-PROMOTER_BASELINES = KMER, POSITION, ORF, COMPOSITION = (
-    "k-mer",
-    "position",
-    "orf",
-    "composition",
-)
+PROMOTER_BASELINES = KMER, POSITION, COMPOSITION = "k-mer", "position", "composition"
 # Strata of a report: all windows, or the pairs with a promoter and a negative that are less than half coding.
 ALL, NONCODING = "all", "noncoding"
 

@@ -377,13 +377,12 @@ class ChromatinTask(FinetuningTask[tuple[dict[str, Any], Members | None]]):
         logits = {NETWORK: self._logits(member, rows, world), KMERS: words}
         labels = bins.labels.rows(rows)
         members = fit_members(logits, labels, self.config.positive_weight)
-        dyads = baseline.dyads
         coefficients, bias = baseline.kmers.coefficients()
-        regression = (coefficients, bias + dyads.bias)
+        regression = (coefficients, bias + baseline.bias)
         add_members(member.ensemble, {KMERS: regression}, members)
         if member.ensemble.dyads is not None:
-            weights = members.weights[KMERS] * dyads.weight
-            member.ensemble.dyads.set_weights(dyads.words, weights)
+            weights = members.weights[KMERS] * baseline.weight
+            member.ensemble.dyads.set_weights(baseline.dyads, weights)
         return members
 
     def measure(

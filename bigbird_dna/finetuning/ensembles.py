@@ -12,7 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bigbird_dna.baselines.promoters import KmerLogistic, PositionLogistic
+from bigbird_dna.baselines.promoters import (
+    LogisticBaseline,
+    kmer_regression,
+    position_regression,
+)
 from bigbird_dna.calibration.maps import log_odds
 from bigbird_dna.config.section import LabelKind
 from bigbird_dna.console import log
@@ -157,11 +161,11 @@ def add_promoter_members(
 
     Windows have `sequences` and `labels` (N, 1). Without validation windows (None) all weights are equal.
     """
-    fitted: dict[str, PositionLogistic | KmerLogistic] = {}
+    fitted: dict[str, LogisticBaseline] = {}
     if ensemble.position is not None:
-        fitted[POSITION] = PositionLogistic(seed)
+        fitted[POSITION] = position_regression(seed)
     if ensemble.kmers is not None:
-        fitted[KMERS] = KmerLogistic(ensemble.kmers.k, seed)
+        fitted[KMERS] = kmer_regression(ensemble.kmers.k, seed)
     for regression in fitted.values():
         regression.fit(train.sequences, train.labels[:, 0])
     members, logits = Members.equal((NETWORK, *fitted)), dict[str, Floats]()
@@ -170,6 +174,6 @@ def add_promoter_members(
         for name, regression in fitted.items():
             logits[name] = regression.logits(valid.sequences)[:, None]
         members = fit_members(logits, valid.labels, kind="binary")
-    parts = {name: (one.coefficients, one.intercept) for name, one in fitted.items()}
+    parts = {name: one.coefficients() for name, one in fitted.items()}
     add_members(ensemble, parts, members)
     return members, logits

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.special import expit
 
 from bigbird_dna.baselines.dyads import TrackWords
-from bigbird_dna.baselines.kmers import probabilities
 from bigbird_dna.baselines.promoters import promoter_regression
-from bigbird_dna.baselines.scan import ScanBaseline, write_baseline_scans
+from bigbird_dna.baselines.scan import write_baseline_scan
 from bigbird_dna.baselines.windows import blocks
 from bigbird_dna.config.chromatin import ChromatinEvaluationConfig
 from bigbird_dna.config.paths import baseline_file, scan_file
@@ -23,7 +23,9 @@ from bigbird_dna.console import log, progress
 from bigbird_dna.data.chromatin import BinWindows, Rows, sample
 from bigbird_dna.data.predictions import (
     AUROC_SHIFTED,
+    KMER,
     MEDIAN_SHIFTED,
+    POSITION,
     PROMOTER_BASELINES,
     SHIFTS,
     blocks_of,
@@ -81,10 +83,10 @@ def promoter_baselines(
     """Fit logistic regressions to the training windows, and write their predictions, in the format of models,
     as `baseline_file`s of the directory `output`.
 
-    `baselines` selects features (`PROMOTER_BASELINES`): k-mer frequencies, the base at each position, the
-    longest open reading frame, or composition; none: all, but `position` only for aligned windows, for which
-    it otherwise raises `DataError`. With `scan`, an indexed FASTA, `position` and `k-mer` also score windows
-    every `stride` bp along its records, into `scan_file`s.
+    `baselines` selects features (`PROMOTER_BASELINES`): k-mer frequencies, the base at each position or
+    composition; none: all. `DataError` for `position` and windows of different lengths. With `scan`, an
+    indexed FASTA, `position` and `k-mer` also score windows every `stride` bp along its records, into
+    `scan_file`s.
     """
     for name in baselines:
         check_choice("--baseline", name, PROMOTER_BASELINES)
@@ -99,7 +101,6 @@ def promoter_baselines(
             )
     rows = np.flatnonzero(data.rows["split"].to_numpy() == "train")
     with atomic_directory(output) as directory:
-        scanned: dict[Path, ScanBaseline] = {}
         for name in baselines or PROMOTER_BASELINES:
             model = promoter_regression(name, settings.baseline_kmer, settings.seed)
             model.fit([sequences[row] for row in rows], data.labels[rows])
@@ -107,12 +108,16 @@ def promoter_baselines(
                 directory / baseline_file(name),
                 held_out_predictions(data, sequences, model.predict),
             )
-            if scan is not None and isinstance(model, ScanBaseline):
-                scanned[directory / scan_file(name)] = model
-        if scan is not None:
-            write_baseline_scans(
-                scanned, scan, upstream=upstream, length=length, stride=stride
-            )
+            if scan is not None and name in (KMER, POSITION):
+                with Reference(scan) as genome:
+                    write_baseline_scan(
+                        directory / scan_file(name),
+                        model,
+                        genome,
+                        upstream=upstream,
+                        length=length,
+                        stride=stride,
+                    )
 
 
 def held_out_predictions(
@@ -370,9 +375,9 @@ def evaluate_baseline(
         bins.rows("valid"),
     )
     alone, both = baseline_log_odds(baseline, bins, genome, rows)
-    _write(output, probabilities(alone), labels, bins, rows)
+    _write(output, expit(alone), labels, bins, rows)
     if dyads is not None:
-        write_array(dyads, probabilities(both))
+        write_array(dyads, expit(both))
 
 
 def _read_test_bins(

@@ -349,9 +349,7 @@ class LabeledSequenceTask(ClassifierTask[tuple[Predictions, Members | None]]):
             fitted[POSITION] = regressions[POSITION]
         if ensemble.kmers is not None:
             fitted[KMERS] = regressions[KMER]
-        parts = {
-            name: (one.coefficients, one.intercept) for name, one in fitted.items()
-        }
+        parts = {name: one.coefficients() for name, one in fitted.items()}
         if self.is_control:  # a control must not use true labels
             members = Members.equal((NETWORK, *fitted))
             add_members(ensemble, parts, members)

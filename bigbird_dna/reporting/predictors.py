@@ -12,7 +12,6 @@ from bigbird_dna.data.predictions import (
     KMER,
     MODEL,
     NETWORK,
-    ORF,
     POSITION,
 )
 from bigbird_dna.metrics.auroc import Ranking
@@ -34,7 +33,6 @@ LABELS = {
     NETWORK: "network alone",
     KMER: "k-mer regression",
     POSITION: "position regression",
-    ORF: "longest ORF",
     COMPOSITION: "composition regression",
     CNN: "convolutional network",
     CONTROL: "shuffled labels",
@@ -47,7 +45,6 @@ COLORS = {
     "network alone": SKY,
     "k-mer regression": VERMILION,
     "position regression": GREEN,
-    "longest ORF": ORANGE,
     "composition regression": PURPLE,
     "convolutional network": ORANGE,
     "shuffled labels": GRAY,

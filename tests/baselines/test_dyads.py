@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigbird_dna.baselines.dyads import dyad_counts, fit_dyads
+from bigbird_dna.baselines.dyads import TrackWords, dyad_counts
 from bigbird_dna.baselines.windows import TextWindows
 from bigbird_dna.genome.sequence import DYADS, GAPS, dyad_parts, reverse_complement
 from tests.toys import random_dna
@@ -112,10 +112,11 @@ def test_a_planted_dyad_is_chosen_and_chance_gains_little(planted: Any) -> None:
     def of(part: slice) -> Any:
         return TextWindows(texts[part], labels[part]), base[part]
 
-    fitted = fit_dyads(3, SIZE, of(parts[0]), of(parts[1]))
-    assert fitted.words.shape == fitted.weight.shape == (3, 3)
+    fitted = TrackWords(4, 3, [SIZE])
+    fitted.fit_dyads(*of(parts[0]), *of(parts[1]))
+    assert fitted.dyads.shape == fitted.weight.shape == (3, 3)
     for track in (0, 1):
-        assert named(fitted.words[track, 0])[0] in {
+        assert named(fitted.dyads[track, 0])[0] in {
             ("GAC", 6, "TTG"),
             ("CAA", 6, "GTC"),
         }
@@ -135,5 +136,5 @@ def test_a_planted_dyad_is_chosen_and_chance_gains_little(planted: Any) -> None:
         (gains[0] >= 0).all() and (gains[1][:2] > 0.1).all() and abs(gains[1][2]) < 0.02
     )
     none = TextWindows(texts[parts[1]], np.zeros_like(labels[parts[1]]))
-    fitted = fit_dyads(3, SIZE, of(parts[0]), (none, base[parts[1]]))
+    fitted.fit_dyads(*of(parts[0]), none, base[parts[1]])
     assert not fitted.weight.any()

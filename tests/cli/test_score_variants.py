@@ -49,9 +49,7 @@ def run(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run `bigbird-dna score-variants` with the predictor in the place of any model."""
 
     def call(*words: object, stdin: bytes = b"", window: int = 60) -> Result:
-        monkeypatch.setattr(
-            scoring, "load", lambda _: hashed_model(window)
-        )
+        monkeypatch.setattr(scoring, "load", lambda _: hashed_model(window))
         return run("score-variants", "model", *words, stdin=stdin)
 
     return call

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit
 
 from bigbird_dna.baselines.promoters import (
-    KmerLogistic,
-    PositionLogistic,
+    kmer_regression,
+    position_regression,
     promoter_regression,
 )
 from bigbird_dna.calibration.maps import FILE, read_calibration
@@ -338,9 +338,8 @@ def test_predictions_are_the_regression_s(
     )
     chosen = config.promoters.evaluation
     models = {
-        "k-mer": KmerLogistic(chosen.baseline_kmer, chosen.seed),
-        "position": PositionLogistic(chosen.seed),
-        "orf": promoter_regression("orf", 4, chosen.seed),
+        "k-mer": kmer_regression(chosen.baseline_kmer, chosen.seed),
+        "position": position_regression(chosen.seed),
         "composition": promoter_regression("composition", 4, chosen.seed),
     }
     train = (data.rows["split"] == "train").to_numpy()
@@ -433,9 +432,9 @@ def test_log_odds_add_up(changes: dict[str, Any], has_valid: bool) -> None:
     members, _ = add_promoter_members(
         ensemble, learned, valid if has_valid else None, of_valid, 1
     )
-    regressions = {"position": PositionLogistic(1)} if own.ensemble else {}
+    regressions = {"position": position_regression(1)} if own.ensemble else {}
     regressions |= (
-        {"kmers": KmerLogistic(own.ensemble_kmers, 1)} if own.ensemble_kmers else {}
+        {"kmers": kmer_regression(own.ensemble_kmers, 1)} if own.ensemble_kmers else {}
     )
     assert [*members.weights] == ["network", *regressions]
     assert (len({*members.weights.values()}) == 1) == (not has_valid)

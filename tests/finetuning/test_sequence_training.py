@@ -321,13 +321,14 @@ def test_outputs_add_up(kind: Any, both_strands: bool) -> None:
     frequencies = (both_strand_frequencies if both_strands else kmer_frequencies)(
         texts, k
     )
-    columns = np.asarray(found.coefficients).reshape(frequencies.shape[1], -1)
+    columns, intercept = found.coefficients()
+    columns = np.asarray(columns).reshape(frequencies.shape[1], -1)
     np.testing.assert_allclose(
-        frequencies @ columns + found.intercept, found.logits(texts), atol=1e-3
+        frequencies @ columns + intercept, found.logits(texts), atol=1e-3
     )
     alone = loss.logits(model.window_predictions(texts, device="cpu").astype(float))
     members = Members({"network": 0.5, KMERS: 0.25}, 0.125)
-    parts = {KMERS: (found.coefficients, found.intercept)}
+    parts = {KMERS: found.coefficients()}
     add_members(model.network.ensemble, parts, members)
     total = loss.predictions(0.5 * alone + 0.25 * found.logits(texts) + 0.125)
     if not both_strands:  # of both strands it is the mean of predictions

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bigbird_dna.baselines.dyads import TrackDyads, dyad_counts
+from bigbird_dna.baselines.dyads import TrackWords, dyad_counts
 from bigbird_dna.baselines.kmers import window_features
 from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.sequence import DYADS, reverse_complement
@@ -262,16 +262,15 @@ def test_a_member_adds_the_dyads_whose_two_middle_bases_are_in_a_bin() -> None:
     rng = np.random.default_rng(1)
     # Dyads that occur, so that most sums are not zero, and some others.
     present = np.unique(dyad_counts(texts, 120).indices)
-    dyads = TrackDyads(
-        np.concatenate(
-            [rng.choice(present, (2, 90)), rng.integers(0, DYADS, (2, 10))], axis=1
-        ),
-        rng.normal(size=(2, 100)).astype(np.float32),
-        np.zeros(2, np.float32),
+    fitted = TrackWords(3, 100, (120,))
+    fitted.dyads = np.concatenate(
+        [rng.choice(present, (2, 90)), rng.integers(0, DYADS, (2, 10))], axis=1
     )
+    fitted.weight = rng.normal(size=(2, 100)).astype(np.float32)
+    fitted.bias = np.zeros(2, np.float32)
     member = DyadMember(2, 100)
     member.attach(TOKENIZER)
-    member.set_weights(dyads.words, dyads.weight)
+    member.set_weights(fitted.dyads, fitted.weight)
     rows = bin_rows(TOKENIZER, texts, np.array([[0, 60], [30, 80]]), 40, 500)
     ids, _ = pad(rows.ids, TOKENIZER.pad_id)
     found = member(ids, torch.from_numpy(rows.spans)).numpy()
@@ -279,7 +278,7 @@ def test_a_member_adds_the_dyads_whose_two_middle_bases_are_in_a_bin() -> None:
         offsets = TOKENIZER.offsets(TOKENIZER.encode(text))
         for place, (first, last) in enumerate(rows.spans[row] - 1):
             part = text[max(0, offsets[first] - 1) : offsets[last] + 1]
-            expected = dyads.added(dyad_counts([part], len(part)))[0]
+            expected = fitted.added(dyad_counts([part], len(part)))[0]
             assert expected.all()
             np.testing.assert_allclose(found[row, place], expected, rtol=1e-4)
 

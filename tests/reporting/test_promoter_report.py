@@ -35,7 +35,6 @@ LIFTS = {
     "model": 2.0,
     "k-mer": 0.5,
     "position": 1.5,
-    "orf": 0.7,
     "composition": 0.3,
     "control": 0.0,
 }
@@ -288,7 +287,7 @@ def test_the_command(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
     given = f"--promoter-baseline=genomic/position={files['position']}"
     outcome = run(*words, given)
     assert outcome.code == 0 and "genomic: position AUROC" in outcome.err
-    assert "k-mer, orf, composition" in outcome.err
+    assert "k-mer, composition" in outcome.err
     table = pd.read_csv(tmp_path / "report/promoters.tsv", sep="\t")
     assert (
         table["model"].tolist() == ["model", "position"] * 2

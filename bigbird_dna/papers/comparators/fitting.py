@@ -20,7 +20,7 @@ from bigbird_dna.baselines.networks import (
     NetworkBaseline,
     NetworkSettings,
 )
-from bigbird_dna.baselines.promoters import KmerLogistic, promoter_regression
+from bigbird_dna.baselines.promoters import kmer_regression, promoter_regression
 from bigbird_dna.baselines.windows import TextWindows
 from bigbird_dna.config.run import Config
 from bigbird_dna.console import log, progress
@@ -100,8 +100,8 @@ def fit_promoters(
         draws = WindowDraws(members, training)
         model.fit(DrawnTexts(texts, labels, draws, [0.5]), held_out)
     elif name == "gc":
-        model = KmerLogistic(1, seed, both_strands=True).fit(texts, labels)
-    elif name in ("k-mers", "position", "orf", "composition"):
+        model = kmer_regression(1, seed, both_strands=True).fit(texts, labels)
+    elif name in ("k-mers", "position", "composition"):
         model = promoter_regression(name, section.evaluation.baseline_kmer, seed)
         model.fit(texts, labels)
     else:

@@ -139,7 +139,7 @@ def chromatin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # Promoters
 
 
-@pytest.mark.parametrize("name", ["k-mers", "position", "orf", "composition"])
+@pytest.mark.parametrize("name", ["k-mers", "position", "composition"])
 def test_regressions_of_promoters_are_the_baselines(
     run: Run, tiny_config: Path, tmp_path: Path, name: str
 ) -> None:

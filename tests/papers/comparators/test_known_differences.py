@@ -15,8 +15,9 @@ import pytest
 from numpy.typing import ArrayLike, NDArray
 
 from bigbird_dna.baselines.dyads import TrackWords
+from bigbird_dna.baselines.kmers import kmer_frequencies
 from bigbird_dna.baselines.networks import NetworkBaseline, NetworkSettings
-from bigbird_dna.baselines.promoters import KmerLogistic
+from bigbird_dna.baselines.promoters import LogisticBaseline
 from bigbird_dna.baselines.windows import TextWindows, all_labels
 from bigbird_dna.config.training import FinetuningConfig, OptimizerConfig
 from bigbird_dna.metrics.auroc import auroc
@@ -162,7 +163,7 @@ def network(
     )
 
 
-class PromoterKmers(KmerLogistic):
+class PromoterKmers(LogisticBaseline):
     """The regression of promoters, fitted to labeled windows."""
 
     def fit(self, learned: Any, held_out: Any) -> Self:  # type: ignore[override]
@@ -175,7 +176,7 @@ class PromoterKmers(KmerLogistic):
 
 TABLE: dict[str, Callable[[], Any]] = {
     "gc": lambda: TrackWords(1, 0, (LENGTH,)),
-    "k-mers": lambda: PromoterKmers(5, 1),
+    "k-mers": lambda: PromoterKmers(lambda texts: kmer_frequencies(texts, 5), 1),
     "k-mers on both strands": lambda: TrackWords(5, 0, (LENGTH,)),
     "gkm-svm": lambda: GkmSvm(8, 6),
 }
