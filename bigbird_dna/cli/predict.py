@@ -497,20 +497,14 @@ def explain(
             metavar="BP", help="Bases on both sides of a variant that are explained."
         ),
     ] = 50,
-    offsets: Annotated[
+    views: Annotated[
         int | None,
         typer.Option(
             metavar="N",
-            help="Crops of a window over which scores are averaged.",
+            help="Crops of a window, and divisions into other tokens, over which scores "
+            "are averaged.",
             show_default="4; 1 for models of start sites",
-        ),
-    ] = None,
-    tokenizations: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Divisions of a window into other tokens, for the averages.",
-            show_default="4; 1 for models of start sites",
+            min=1,
         ),
     ] = None,
     sequence_column: SequenceColumn = "sequence",
@@ -540,8 +534,7 @@ def explain(
         method=method,
         tracks=tracks,
         flank=flank,
-        offsets=offsets,
-        tokenizations=tokenizations,
+        views=views,
         sequence_column=sequence_column,
         batch_size=batch_size,
         device=device,

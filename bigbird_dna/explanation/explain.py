@@ -14,10 +14,10 @@ from bigbird_dna.disk.outputs import file_names
 from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import check_at_least_one, check_choice
 from bigbird_dna.explanation.mutagenesis import (
+    VIEWS,
     Mutations,
     noise,
     saturation_mutagenesis,
-    view_counts,
     views_of,
 )
 from bigbird_dna.explanation.one_hot import gradient_mutations
@@ -32,6 +32,7 @@ from bigbird_dna.explanation.targets import (
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence_tables import COLUMNS
 from bigbird_dna.model.catalog import result_origin
+from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.inference import cpu_threads
 from bigbird_dna.model.model import LoadedModel
@@ -79,8 +80,7 @@ def explain(
     method: str = METHODS[0],
     tracks: str | None = None,
     flank: int = FLANK,
-    offsets: int | None = None,
-    tokenizations: int | None = None,
+    views: int | None = None,
     sequence_column: str = COLUMNS.sequence,
     batch_size: int = 32,
     device: str = "auto",
@@ -105,9 +105,9 @@ def explain(
         Tracks of a chromatin model, as for `predict_tracks`; None: all, if it has at most 8.
     flank
         Bases on both sides of a variant that are explained.
-    offsets, tokenizations
-        Number of crops of a window, and of divisions into other tokens, over which values are averaged; None:
-        4, for models of start sites 1.
+    views
+        Number of crops of a window, and of divisions into other tokens, over which values are averaged, from
+        1 on; None: 4, for models of start sites, whose windows are long, 1.
     sequence_column
         Column of a table with the sequences.
     batch_size, device, threads
@@ -120,11 +120,18 @@ def explain(
         the model's window; the model has no scores to explain, or too many outputs.
     """
     check_choice("method", method, METHODS)
-    check_at_least_one({"batch_size": batch_size, "threads": threads, "flank": flank})
+    check_at_least_one(
+        {"batch_size": batch_size, "threads": threads, "flank": flank, "views": views}
+    )
     loaded = explainable(model if isinstance(model, LoadedModel) else load(model))
     columns = chosen_outputs(loaded, tracks, MOST_OUTPUTS)
     names = [output_names(loaded)[column] for column in columns]
-    offsets, tokenizations = view_counts(loaded, offsets, tokenizations)
+    if views is None:
+        views = (
+            1
+            if isinstance(loaded, LoadedChromatinModel) and loaded.predicts_tss
+            else VIEWS
+        )
 
     # All targets are read and checked before anything is computed.
     windows = read_targets(
@@ -145,8 +152,7 @@ def explain(
         "--method": method,
         "--tracks": tracks,
         "--flank": flank,
-        "--offsets": offsets,
-        "--tokenizations": tokenizations,
+        "--views": views,
     }
     origin = result_origin(loaded, "explain", targets, options)
     computing: dict[str, Any] = {"batch_size": batch_size, "device": device}
@@ -158,12 +164,12 @@ def explain(
         ProgressBar("explaining", len(windows), "sequences") as bar,
     ):
         for target in windows:
-            views = views_of(loaded, len(target.window), offsets, tokenizations)
+            read = views_of(loaded, len(target.window), views, views)
             if method == "gradient":
-                mutations = gradient_mutations(loaded, target, columns, views)
+                mutations = gradient_mutations(loaded, target, columns, read)
             else:
                 mutations = saturation_mutagenesis(
-                    loaded, target, columns, views, **computing
+                    loaded, target, columns, read, **computing
                 )
             values = mutations.importance
             explained.append(

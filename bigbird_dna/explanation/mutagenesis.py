@@ -13,18 +13,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.errors import UsageError
 from bigbird_dna.explanation.targets import ExplainedWindow, Scored
 from bigbird_dna.genome.sequence import base_codes, substitutions
 from bigbird_dna.model.batching import View
-from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.promoter import LoadedClassifier, view_cuts
 from bigbird_dna.tokens.interface import BASES, BREAKS
 
-OFFSETS, TOKENIZATIONS = 4, 4
-OF_START_SITES = 1, 1  # for models of start sites, whose windows are long
-MOST_VIEWS = 32
+VIEWS = 4
 CROPPED = 16  # bp that views leave out, for a model that was trained on whole windows
 _AT_ONCE = 256  # windows
 
@@ -65,31 +61,11 @@ def noise(values: Floats) -> Floats:
     return np.asarray(values.std(0, ddof=1 if len(values) > 1 else 0), np.float32)
 
 
-def view_counts(
-    model: LoadedModel, offsets: int | None, tokenizations: int | None
-) -> tuple[int, int]:
-    """Return the numbers of offsets and of tokenizations, None: those of the kind of model; `UsageError` if
-    they are out of range."""
-    usual = OFFSETS, TOKENIZATIONS
-    if isinstance(model, LoadedChromatinModel) and model.predicts_tss:
-        usual = OF_START_SITES
-    offsets = usual[0] if offsets is None else offsets
-    tokenizations = usual[1] if tokenizations is None else tokenizations
-    if (
-        min(offsets, tokenizations) < 0
-        or not 1 <= offsets + tokenizations <= MOST_VIEWS
-    ):
-        raise UsageError(
-            f"offsets {offsets} and tokenizations {tokenizations}: their sum must be from 1 to {MOST_VIEWS}"
-        )
-    return offsets, tokenizations
-
-
 def views_of(
     model: LoadedModel,
     length: int,
-    offsets: int = OFFSETS,
-    tokenizations: int = TOKENIZATIONS,
+    offsets: int = VIEWS,
+    tokenizations: int = VIEWS,
 ) -> list[View]:
     """The views of windows of `length` bp: `offsets` crop them at the ends, `tokenizations` add boundaries.
 

@@ -1,8 +1,8 @@
 """What is explained: bases of sequences, of regions or around variants, in the windows that a model reads."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from operator import itemgetter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeGuard
 
@@ -23,7 +23,7 @@ from bigbird_dna.genome.sequence import (
     window_around,
 )
 from bigbird_dna.genome.sequence_tables import COLUMNS, TableColumns, stream_sequences
-from bigbird_dna.genome.variants import Change, Note, allele_windows, find_change
+from bigbird_dna.genome.variants import Note, find_change
 from bigbird_dna.genome.vcf import check_assembly, open_vcf, read_vcf
 from bigbird_dna.model.batching import centered_bins
 from bigbird_dna.model.chromatin import LoadedChromatinModel
@@ -32,14 +32,15 @@ from bigbird_dna.model.promoter import LoadedPromoterModel, LoadedSequenceModel
 from bigbird_dna.scoring.effects import StartSiteEffects, extended
 from bigbird_dna.scoring.regions import Genome, opened, placed_regions
 
+Fetch = Callable[[int, int], str]
+"""The forward bases from a start to an end, of a contig or a sequence, with N beyond it."""
 Scored = LoadedPromoterModel | LoadedSequenceModel | LoadedChromatinModel
 """Models that can be explained."""
 FLANK = 50  # bp on both sides of a variant
 LONGEST = 10_000  # explained bases of a target
-UPSTREAM, DOWNSTREAM = (
-    150,
-    50,
-)  # explained bases around a start site, whose base is the first one downstream
+# Explained bases around a start site, whose base is the first one downstream.
+UPSTREAM, DOWNSTREAM = 150, 50
+STRANDS: tuple[Strand, ...] = ("+", "-")
 
 BED, VCF = (".bed", ".bed.gz"), (".vcf", ".vcf.gz", ".vcf.bgz")
 
@@ -96,19 +97,21 @@ def read_targets(
     """Read the regions of a BED file, the variants of a VCF, or the sequences of a FASTA file or table.
 
     A region, or sequence, shorter than the model's window is in the center of the window; around a sequence
-    are Ns. A region of one base is a TSS for a promoter model, and its whole window is explained; a warning
-    counts other regions and sequences that are shorter than the window of a promoter model, whose score is
-    not about their center. Each allele of a variant is a target, with `flank` bp on both sides. `UsageError`,
-    `DataError`: regions or variants without a reference, or not on it; nothing to explain; a target is longer
-    than the window.
+    are Ns. A region of one base is a TSS for a promoter model, and its whole window is explained. Each allele
+    of a variant is a target, with `flank` bp on both sides. `UsageError`, `DataError`: regions or variants
+    without a reference, or not on it; nothing to explain; a target is longer than the window.
 
     For a model of start sites, a region of one base is a start site, and the bases from `UPSTREAM` bp before
     it on are explained. The start site of another region or sequence is its strongest one; that of a variant,
     the one that it changes most. The start site is in the window's center.
     """
+    targets = []
     name = str(path).lower()
     if not name.endswith((*BED, *VCF)):
-        targets = list(sequence_windows(path, model, sequence_column))
+        for name, text in stream_sequences(path, TableColumns(sequence_column)):
+            what = f"{path}: sequence {name!r}"
+            region = name, 0, len(text), "+"
+            targets.append(_region(model, what, name, region, partial(_padded, text)))
     elif reference is None:
         raise UsageError(
             f"{path}: regions and variants need --reference, the FASTA with their sequences"
@@ -116,239 +119,169 @@ def read_targets(
     else:
         with opened(reference, aliases) as genome:
             if name.endswith(VCF):
-                targets = list(variant_windows(path, model, genome, flank))
+                targets = _variants(path, model, genome, flank)
             else:
-                targets = list(region_windows(path, model, genome))
+                for contig, start, end, name, strand, _ in placed_regions(
+                    path, genome, LONGEST
+                ):
+                    what = f"{path}: region {name!r}"
+                    region = contig, start, end, strand
+                    fetch = partial(_fetch, genome, contig)
+                    targets.append(_region(model, what, name, region, fetch))
     if not targets:
         raise DataError(f"{path}: nothing to explain")
-    if isinstance(model, LoadedPromoterModel) and not name.endswith(VCF):
-        window, tss = model.settings.window, model.settings.upstream
-        centered = sum(len(target.bases) < window for target in targets)
-        if centered:
-            log(
-                f"warning: {path}: {centered:,} of {len(targets):,} targets are shorter than the model's "
-                f"window of {window:,} bp and are in its center: the score that is explained is about base "
-                f"{tss:,} of the window, not about a TSS elsewhere in the target; give start sites as "
-                "regions of one base, or sequences as long as the window"
-            )
     return targets
+
+
+def _padded(text: str, start: int, end: int) -> str:
+    """The bases from `start` to `end` of a sequence, N beyond its ends."""
+    inside = text[max(start, 0) : max(end, 0)]
+    return "N" * min(-start, end - start) + inside.ljust(end - max(start, 0), "N")
+
+
+def _fetch(genome: Reference, contig: str, start: int, end: int) -> str:
+    return genome.fetch(Interval(contig, start, end))
 
 
 def _reads_start_sites(model: Scored) -> TypeGuard[LoadedChromatinModel]:
     return isinstance(model, LoadedChromatinModel) and model.predicts_tss
 
 
-def _check_fits(bases: int, window: int, what: str) -> None:
-    if bases > window:
-        raise DataError(
-            f"{what} has {bases:,} bp, more than the model's window of {window:,} bp: explain a part of it"
-        )
-    if bases > LONGEST:
-        raise DataError(
-            f"{what} has {bases:,} bp; at most {LONGEST:,} can be explained together"
-        )
-
-
-def region_windows(
-    path: Path, model: Scored, reference: Reference
-) -> Iterator[ExplainedWindow]:
-    """Yield the regions of a BED file."""
-    for region in placed_regions(path, reference, LONGEST):
-        contig, start, end, name, given_strand, _ = region
-        strand: Strand = given_strand or "+"
-        what = f"{path}: region {name!r}"
-        if _reads_start_sites(model):
-            size = model.settings.window
-            _check_fits(end - start, size, what)
-            if end - start == 1:
-                site = Locus(contig, start, strand, "")
-                explained = window_around(site, UPSTREAM, DOWNSTREAM)
-                start, end = explained.start, explained.end
-            else:
-                first = (start + end - size) // 2
-                text = reference.fetch(Interval(contig, first, first + size))
-                strands: tuple[Strand, ...] = (
-                    (given_strand,) if given_strand else ("+", "-")
-                )
-                at, strand = _strongest(
-                    model, text, start - first, end - first, strands
-                )
-                site = Locus(contig, first + at, strand, "")
-            window = window_around(site, *model.tss_reach)
-            start, end = max(start, window.start), min(end, window.end)
-            yield _in_window(name, window, start, end, reference)._replace(
-                site=site.position
+def _region(
+    model: Scored,
+    what: str,
+    name: str,
+    region: tuple[str, int, int, Strand | None],
+    fetch: Fetch,
+) -> ExplainedWindow:
+    """Return a region as a target; for a model of start sites, around its strongest one."""
+    contig, start, end, given_strand = region
+    strand = given_strand or "+"
+    window = model.settings.window or end - start
+    for most, reason in ((window, "the model's window of"), (LONGEST, "at most")):
+        if end - start > most:
+            raise DataError(
+                f"{what} has {end - start:,} bp, more than {reason} {most:,} bp: explain a part of it"
             )
-            continue
-        if end - start == 1 and isinstance(model, LoadedPromoterModel):
-            site = Locus(contig, start, strand, "")
-            explained = window_around(
-                site, model.settings.upstream, model.settings.downstream
-            )
+    site = None
+    if _reads_start_sites(model):
+        site = start
+        if end - start > 1:
+            first = (start + end - window) // 2
+            scores = model.window_probabilities(
+                [fetch(first, first + window)], center_fraction=model.scored_center
+            )[0]
+            size = model.settings.bin
+            best = -1.0
+            for begin, score in zip(
+                (first + centered_bins(window, size, len(scores))).tolist(),
+                scores.tolist(),
+                strict=True,
+            ):
+                for way in (given_strand,) if given_strand else STRANDS:
+                    center = tss_position(begin, begin + size, way, size // 2)
+                    value = score[model.tss_columns[way]]
+                    if start <= center < end and value > best:
+                        best, site, strand = value, center, way
+    if end - start == 1:
+        reach = (UPSTREAM, DOWNSTREAM) if site is not None else None
+        if isinstance(model, LoadedPromoterModel):
+            reach = model.tss_reach
+        if reach is not None:
+            explained = window_around(Locus(contig, start, strand, ""), *reach)
             start, end = explained.start, explained.end
-        bases = end - start
-        size = model.settings.window or bases
-        _check_fits(bases, size, what)
-        left = (size - bases) // 2  # in the window's direction
-        first = start - (left if strand == "+" else size - left - bases)
-        window = Interval(contig, first, first + size, strand)
-        yield _in_window(name, window, start, end, reference)
+    return _in_window(model, name, Interval(contig, start, end, strand), fetch, site)
 
 
 def _in_window(
-    name: str, window: Interval, start: int, end: int, reference: Reference
+    model: Scored, name: str, region: Interval, fetch: Fetch, site: int | None
 ) -> ExplainedWindow:
-    """Return the bases from `start` to `end` of a contig, in a window of the reference."""
-    contig, strand = window.contig, window.strand
-    first = start - window.start if strand == "+" else window.end - end
-    text = reference.fetch(window)
-    return ExplainedWindow(
-        name, contig, start, strand, text, first, first + end - start
-    )
+    """Return a region in the window around a start site; None: in the center of a window."""
+    contig, start, end, strand = region.contig, region.start, region.end, region.strand
+    if site is not None:
+        assert isinstance(model, LoadedChromatinModel)
+        window = window_around(Locus(contig, site, strand, ""), *model.tss_reach)
+        start, end = max(start, window.start), min(end, window.end)
+    else:
+        size = model.settings.window or end - start
+        left = (size - end + start) // 2  # in the window's direction
+        first = start - left if strand == "+" else end + left - size
+        window = Interval(contig, first, first + size, strand)
+    text = fetch(window.start, window.end)
+    first = start - window.start
+    if strand == "-":
+        text, first = reverse_complement(text), window.end - end
+    last = first + end - start
+    return ExplainedWindow(name, contig, start, strand, text, first, last, site=site)
 
 
-def _strongest(
-    model: LoadedChromatinModel,
-    window: str,
-    start: int,
-    end: int,
-    strands: Sequence[Strand],
-) -> tuple[int, Strand]:
-    """Return place and strand of the start site with the highest score from `start` to `end` of a window."""
-    size = model.settings.bin
-    scores = model.window_probabilities([window], center_fraction=model.scored_center)[
-        0
-    ]
-    begins = centered_bins(len(window), size, len(scores)).tolist()
-    sites = []
-    for begin, score in zip(begins, scores.tolist(), strict=True):
-        for strand in strands:
-            site = tss_position(begin, begin + size, strand, size // 2)
-            if start <= site < end:
-                sites.append((score[model.tss_columns[strand]], site, strand))
-    _, site, strand = max(sites, key=itemgetter(0))
-    return site, strand
-
-
-def sequence_windows(
-    path: Path, model: Scored, sequence_column: str
-) -> Iterator[ExplainedWindow]:
-    """Yield the sequences of a FASTA file or table."""
-    window = model.settings.window
-    for name, text in stream_sequences(path, TableColumns(sequence_column)):
-        size = window or len(text)
-        _check_fits(len(text), size, f"{path}: sequence {name!r}")
-        left = (size - len(text)) // 2
-        last = left + len(text)
-        filled = ("N" * left + text).ljust(size, "N")
-        target = ExplainedWindow(name, name, 0, "+", filled, left, last)
-        if _reads_start_sites(model):
-            site = len(text) // 2
-            if len(text) > 1:
-                site = _strongest(model, filled, left, last, ("+",))[0] - left
-            upstream, downstream = model.tss_reach
-            padded = "N" * upstream + text + "N" * downstream
-            target = target._replace(
-                start=max(site - upstream, 0),
-                window=padded[site : site + window],
-                first=max(upstream - site, 0),
-                last=min(upstream - site + len(text), window),
-                site=site,
-            )
-        yield target
-
-
-def variant_windows(
+def _variants(
     path: Path, model: Scored, reference: Reference, flank: int
-) -> Iterator[ExplainedWindow]:
-    """Yield REF and ALT of the alleles of a VCF; log how many cannot be explained."""
+) -> list[ExplainedWindow]:
+    """Return REF and ALT of the alleles of a VCF; log how many cannot be explained."""
     find_contig = contig_finder(reference.contigs, reference.names)
     with open_vcf(path) as vcf:
         records = list(read_vcf(vcf, path))
         check_assembly(records, path, reference, find_contig)
     notes: Counter[Note] = Counter()
+    targets = []
     for record in records:
         contig = find_contig(record.contig)
         for alt in record.alts:
             change = find_change(contig, record.start, record.ref, alt, reference)
-            targets: list[ExplainedWindow] | Note
             if isinstance(change, Note):
-                targets = change
-            elif _reads_start_sites(model):
-                targets = _of_change_at_site(change, model, reference, flank)
-            else:
-                targets = _of_change(change, model, reference, flank)
-            if isinstance(targets, Note):
-                notes[targets] += 1
+                notes[change] += 1
                 continue
+            longer = max(len(change.ref), len(change.alt))
+            window = model.settings.window or longer + 2 * flank
+            if longer > window:
+                notes[Note.TOO_LONG] += 1
+                continue
+            around, site = min(flank, (window - longer) // 2), None
+            if _reads_start_sites(model):
+                effects = StartSiteEffects(model)
+                inputs = effects.inputs(change, reference, 0.25)
+                if not inputs.texts:
+                    notes[Note(inputs.notes[0])] += 1
+                    continue
+                bins = inputs.about
+                site = effects.largest(bins, effects.predict(inputs.texts))
+                around, moved = flank, extended(change, reference)
+
             name = f"{record.contig}:{record.start + 1}:{record.ref}:{alt}"
             name = name if record.id == "." else f"{record.id} {name}"
-            for target, allele in zip(targets, ("REF", "ALT"), strict=True):
-                yield target._replace(
-                    name=f"{name} {allele}", on_reference=allele == "REF"
+            start, end = change.start, change.start + len(change.ref)
+            before = _fetch(reference, change.contig, start - window, start)
+            behind = _fetch(reference, change.contig, end, end + window)
+            for number, kind in enumerate(("REF", "ALT")):
+                allele = change[2 + number]
+                text = before + allele + behind
+                strand, place = "+", None
+                if site is not None:
+                    strand = site.strand
+                    place = start + effects.place(bins, site, len(moved[2 + number]))
+                target = _in_window(
+                    model,
+                    f"{name} {kind}",
+                    Interval(
+                        change.contig,
+                        start - around,
+                        start + len(allele) + around,
+                        strand,
+                    ),
+                    partial(_spliced, text, start - window),
+                    place,
                 )
+                if site is not None:
+                    target = target._replace(site=site.position)
+                targets.append(target._replace(on_reference=kind == "REF"))
     for note, count in notes.items():
         log(f"warning: {path}: {count:,} alleles are not explained: {note.meaning}")
-
-
-def _of_change(
-    change: Change, model: Scored, reference: Reference, flank: int
-) -> list[ExplainedWindow] | Note:
-    longer = max(len(change.ref), len(change.alt))
-    size = model.settings.window or longer + 2 * flank
-    windows = allele_windows(change, reference, size, (0,))
-    if windows is None:
-        return Note.TOO_LONG
-    left = (size - longer) // 2
-    targets = []
-    for allele, window in ((change.ref, windows.ref[0]), (change.alt, windows.alt[0])):
-        first = max(left - flank, 0)
-        last = min(left + len(allele) + flank, size)
-        start = change.start - (left - first)
-        targets.append(
-            ExplainedWindow("", change.contig, start, "+", window, first, last)
-        )
     return targets
 
 
-def _of_change_at_site(
-    change: Change, model: LoadedChromatinModel, reference: Reference, flank: int
-) -> list[ExplainedWindow] | Note:
-    """Return the alleles in windows around the start site that the variant changes most."""
-    effects = StartSiteEffects(model)
-    notes, texts, bins = effects.inputs(change, reference, 0.25)
-    if not texts:
-        return next(
-            (note for note in notes if isinstance(note, Note)), Note.CONTIG_EDGE
-        )
-    site = effects.largest(bins, effects.predict(texts))
-    size = model.settings.window
-    upstream, downstream = model.tss_reach
-    contig, start, *alleles = extended(change, reference)
-    before = reference.fetch(Interval(contig, start - size, start))
-    behind = reference.fetch(
-        Interval(contig, start + len(alleles[0]), start + len(alleles[0]) + size)
-    )
-    targets = []
-    for allele, changed in zip(alleles, change[2:], strict=True):
-        text = before + allele + behind
-        position = size + effects.place(
-            bins, site, len(allele)
-        )  # of the site in the text
-        opens = position - upstream if site.strand == "+" else position - downstream + 1
-        window = text[opens : opens + size]
-        first, last = (
-            max(size - flank - opens, 0),
-            min(size + len(changed) + flank - opens, size),
-        )
-        start = change.start - (size - opens - first)
-        if site.strand == "-":
-            window, first, last = reverse_complement(window), size - last, size - first
-        one = ExplainedWindow(
-            "", contig, start, site.strand, window, first, last, site=site.position
-        )
-        targets.append(one)
-    return targets
+def _spliced(text: str, offset: int, start: int, end: int) -> str:
+    return text[start - offset : end - offset]
 
 
 def output_names(model: Scored) -> list[str]:

@@ -24,7 +24,7 @@ invoke("audit-dataset", "x.csv", "-o", "audit")
 invoke("finetune-sequences", "x.csv", "--config", "mine.yaml", "--pretrained", "base", "-o", "model",
        "--threads", 1, "--device", "cpu")
 invoke("score-sequences", "model", "x.csv", "-o", "scores.tsv", "--device", "cpu")
-invoke("explain", "model", "one.fa", "-o", "explained", "--offsets", 1, "--tokenizations", 1)
+invoke("explain", "model", "one.fa", "-o", "explained", "--views", 1)
 """
 
 
