@@ -1,10 +1,8 @@
-"""Baselines of the language model on hidden tokens, for comparison with masked or causal language models.
+"""Baselines of the language model on hidden tokens, for comparison with masked language models.
 
 All are evaluated on the same hidden tokens, in bits for the bases of each token. They have the same input as
-a masked-token model: hidden tokens are unknown to each other. For a causal model, the baseline is an n-gram
-that has every token to the left within the document, which is more than a causal model's input contains.
-Orders, strengths and exponents are chosen on hidden validation tokens: if these are also the evaluated ones,
-this favors the baselines.
+a masked-token model: hidden tokens are unknown to each other. Orders, strengths and exponents are chosen on
+hidden validation tokens: if these are also the evaluated ones, this favors the baselines.
 """
 
 from __future__ import annotations
@@ -17,8 +15,8 @@ from numpy.typing import NDArray
 
 from bigbird_dna.baselines.markov import Markov
 from bigbird_dna.baselines.ngram import (
+    EMPTY,
     Floats,
-    KneserNey,
     MaskedTokens,
     Tokens,
     TwoSidedNgram,
@@ -29,7 +27,6 @@ from bigbird_dna.genome.sequence import UNKNOWN, base_codes
 from bigbird_dna.tokens.interface import Tokenizer
 
 UNIGRAM = "unigram tokens"
-TOKENS_LEFT = "token n-gram, from the left"
 TOKENS_BOTH = "token n-gram, both sides"
 BASES_BOTH = "Markov over bases, both sides"
 
@@ -38,14 +35,9 @@ MOST_TOKENS = 12_000_000  # of training, for n-grams
 
 
 class LanguageBaselines:
-    """Predictors of hidden tokens: uniform, token frequencies, and n-grams over tokens.
+    """Predictors of hidden tokens: uniform, token frequencies, and two-sided models of tokens and of bases."""
 
-    For masked tokens n-grams are two-sided, and there is a Markov model over bases; for a `causal` model they
-    read from the left.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, *, causal: bool = False) -> None:
-        self.causal = causal
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self.vocabulary = tokenizer.vocabulary
         self.candidates = tokenizer.hidden_ids.astype(np.int64)
         self.lengths = tokenizer.piece_lengths.astype(np.int64)  # (V,) bases
@@ -77,17 +69,6 @@ class LanguageBaselines:
         tokens = sum(map(len, documents))
         log(f"n-grams over tokens: training on {tokens:,} of {total:,} tokens")
         self.notes = {UNIFORM: "2 bits per base", UNIGRAM: "token frequencies"}
-        self.unigram = KneserNey(1, self.vocabulary).fit(documents)
-        if self.causal:
-            least = np.inf
-            for order in ORDERS:
-                model = KneserNey(order, self.vocabulary).fit(documents)
-                bits = _left_bits(model, validation).sum()
-                if bits < least:
-                    least, self.left = bits, model
-            self.notes[TOKENS_LEFT] = f"Kneser–Ney, order {self.left.order}"
-            return self
-
         two_sided = []
         for order in ORDERS:
             product = TwoSidedNgram(order, self.vocabulary, self.candidates)
@@ -117,16 +98,13 @@ class LanguageBaselines:
         hidden = [np.zeros(0, np.int64)]
         for document, positions in zip(*masked, strict=True):
             hidden.append(document[positions].astype(np.int64))
-        bits = {
-            UNIFORM: 2.0 * self.lengths[np.concatenate(hidden)],
-            UNIGRAM: _left_bits(self.unigram, masked),
+        tokens = np.concatenate(hidden)
+        return {
+            UNIFORM: 2.0 * self.lengths[tokens],
+            UNIGRAM: -np.log2(self.both.unigram.probabilities(EMPTY)[0, tokens]),
+            TOKENS_BOTH: self.both.bits(masked),
+            BASES_BOTH: self._markov_bits(masked),
         }
-        if self.causal:
-            bits[TOKENS_LEFT] = _left_bits(self.left, masked)
-        else:
-            bits[TOKENS_BOTH] = self.both.bits(masked)
-            bits[BASES_BOTH] = self._markov_bits(masked)
-        return bits
 
     def _markov_bits(self, masked: MaskedTokens) -> Floats:
         order = self.markov.order
@@ -154,11 +132,3 @@ class LanguageBaselines:
             spans = self._codes[hidden[rows], :length]
             bits[rows] = self.markov.two_sided(before[rows], spans, behind[rows])
         return bits
-
-
-def _left_bits(model: KneserNey, masked: MaskedTokens) -> Floats:
-    """Bits (M,) of hidden tokens given all preceding ones."""
-    bits = [np.zeros(0)]
-    for document, positions in zip(*masked, strict=True):
-        bits.append(-model.log2_probabilities(document)[positions])
-    return np.concatenate(bits)

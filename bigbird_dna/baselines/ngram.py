@@ -38,6 +38,8 @@ FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
 # Most tokens on which exponents are chosen, and most probabilities in memory.
 CHOOSING_TOKENS = 4000
 CELLS = 1 << 23
+EMPTY: Ids = np.zeros((1, 1), np.int64)
+"""The context of a model of order 1."""
 
 
 class MaskedTokens(NamedTuple):
@@ -150,24 +152,6 @@ class KneserNey:
             contexts[length] = ids[:-1]
         return contexts
 
-    def log2_probabilities(self, sequence: Tokens) -> Floats:
-        """Log2 probability (M,) of each token of a document given the preceding ones.
-
-        Always finite: all tokens have positive probability in every context.
-        """
-        tokens = sequence.astype(np.int64)
-        probabilities = np.full(len(tokens), 1.0 / self.vocabulary)
-        for order, context in zip(self._orders, self.contexts(sequence), strict=True):
-            rows = np.flatnonzero(context >= 0)
-            rows = rows[order.totals[context[rows]] > 0]
-            known = context[rows]
-            ids = self._find(order, known, tokens[rows])
-            counts = np.where(ids >= 0, order.counts[ids], 0)
-            rest = counts - order.discounts[np.minimum(counts, 3)]
-            lower = order.backoff[known] * probabilities[rows]
-            probabilities[rows] = rest / order.totals[known] + lower
-        return np.asarray(np.log2(probabilities))
-
     def probabilities(self, contexts: Ids) -> Floats:
         """Probability of every token of the vocabulary in each context (order, M), shape (M, V)."""
         probs = np.full((contexts.shape[1], self.vocabulary), 1.0 / self.vocabulary)
@@ -260,7 +244,7 @@ class TwoSidedNgram:
 
     def _factors(self, forward: Ids, backward: Ids) -> tuple[Floats, Floats]:
         """Log P_1 (C,), and what both sides add to it (2, M, C)."""
-        anywhere = self.unigram.probabilities(np.zeros((1, 1), np.int64))
+        anywhere = self.unigram.probabilities(EMPTY)
         base = np.log(anywhere[0, self.candidates])
         left = np.log(self.forward.probabilities(forward)[:, self.candidates])
         right = np.log(self.backward.probabilities(backward)[:, self.candidates])

@@ -5,11 +5,10 @@ import numpy as np
 from bigbird_dna.baselines.language import (
     BASES_BOTH,
     TOKENS_BOTH,
-    TOKENS_LEFT,
     UNIGRAM,
     LanguageBaselines,
 )
-from bigbird_dna.baselines.ngram import KneserNey, MaskedTokens
+from bigbird_dna.baselines.ngram import MaskedTokens
 from bigbird_dna.data.predictions import UNIFORM
 from tests.golden.messages import fails
 from tests.toys import encode, random_dna
@@ -64,24 +63,6 @@ def test_each_predictor_sees_what_it_may(tokenizer):
         np.testing.assert_array_equal(after[name][rest], before[name][rest])
         if name != UNIFORM:
             assert after[name][one] != before[name][one]
-
-
-def test_a_causal_model_s_baseline_knows_all_tokens_on_the_left(tokenizer):
-    training = documents_of(tokenizer, [4000, 3000], 1)
-    held_out = hide(documents_of(tokenizer, [900, 800], 9), tokenizer, 0.1, 0)
-    fitted = LanguageBaselines(tokenizer, causal=True).fit(training, held_out)
-    found = fitted.bits(held_out)
-    assert tuple(found) == tuple(fitted.notes) == (UNIFORM, UNIGRAM, TOKENS_LEFT)
-    for name, order in (
-        (UNIGRAM, 1),
-        (TOKENS_LEFT, int(fitted.notes[TOKENS_LEFT][-1])),
-    ):
-        model = KneserNey(order, tokenizer.vocabulary).fit(training)
-        bits = [
-            -model.log2_probabilities(text)[places]
-            for text, places in zip(*held_out, strict=True)
-        ]
-        np.testing.assert_allclose(found[name], np.concatenate(bits))
 
 
 def test_tokens_tell_of_their_neighbors_what_bases_do_not(tokenizer):
