@@ -133,8 +133,8 @@ class KneserNey:
         context = keys // self._symbols
         saved = discounts[np.minimum(counts, 3)]
         totals = np.bincount(context, counts, minlength=contexts)
-        backoff = np.bincount(context, saved, minlength=contexts)
-        backoff = np.where(totals > 0, backoff / np.maximum(totals, 1), 1.0)
+        rest = np.bincount(context, saved, minlength=contexts)
+        backoff = np.where(totals > 0, rest / np.maximum(totals, 1), 1.0)
         return Order(keys, counts, totals.astype(np.int64), backoff, discounts)
 
     def contexts(self, sequence: Tokens) -> Ids:

@@ -16,13 +16,13 @@ score. It never decreases as the score falls, so that a rate is one threshold, k
 `calls.json` in a model's directory is bound to the weights like `calibration.json`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from bigbird_dna.calibration.calls import MatchedCalls
 from bigbird_dna.calibration.fitting import (
@@ -38,8 +38,6 @@ from bigbird_dna.calibration.maps import (
     log_odds,
     read_part,
 )
-from bigbird_dna.metrics.auroc import Estimate
-from bigbird_dna.metrics.resampling import mean_over_seeds, sampled_rates, with_width
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -56,15 +54,6 @@ _Fractions = tuple[Annotated[float, Field(ge=0, le=1)], ...]
 _Count = Annotated[int, Field(ge=0)]
 
 # Axes: C calls, K points of the curves.
-
-
-class CallRate(NamedTuple):
-    """The calls of validation contigs at or above a score."""
-
-    score: float
-    expected_fdr: float
-    calls: int
-    recall: float  # fraction of the annotated TSSs that these calls take
 
 
 class CallPrecision(CalibrationPart):
@@ -88,20 +77,6 @@ class CallPrecision(CalibrationPart):
     calls: tuple[Annotated[int, Field(ge=1)], ...]
     found: tuple[_Count, ...]  # TSSs that these calls take
 
-    @model_validator(mode="after")
-    def _is_one_curve(self) -> Self:
-        columns = (
-            self.scores,
-            self.low,
-            self.high,
-            self.expected_fdr,
-            self.calls,
-            self.found,
-        )
-        if not self.scores or len({len(column) for column in columns}) != 1:
-            raise ValueError("needs columns of the same length, and at least one row")
-        return self
-
     def __call__(self, scores: ArrayLike) -> tuple[Floats, Floats, Floats]:
         """Return the expected precision of calls with these scores (C,), and its interval: low and high."""
         values = np.asarray(scores, np.float64)
@@ -111,52 +86,14 @@ class CallPrecision(CalibrationPart):
         high = np.interp(odds, points, self.high[::-1])
         return expected, np.minimum(low, expected), np.maximum(high, expected)
 
-    def at_rate(self, fdr: float) -> CallRate | None:
-        """Return the lowest score with an expected false-discovery rate of at most `fdr`; None: none has."""
+    def at_rate(self, fdr: float) -> int | None:
+        """Return the row with the lowest score and an expected false-discovery rate of at most `fdr`, if any."""
         reached = int(np.searchsorted(self.expected_fdr, fdr, "right"))
-        return self._at(reached - 1) if reached else None
+        return reached - 1 if reached else None
 
-    def best(self) -> CallRate:
-        """Return the score with the largest F1 of precision and recall on the validation contigs."""
-        half_f1 = np.array(self.found) / (np.array(self.calls) + self.tss)
-        return self._at(int(half_f1.argmax()))
-
-    def _at(self, row: int) -> CallRate:
-        recall = self.found[row] / self.tss
-        return CallRate(
-            self.scores[row], self.expected_fdr[row], self.calls[row], recall
-        )
-
-
-class CallEstimates(NamedTuple):
-    """Expected precision, precision and recall of selected calls; intervals are over blocks of 10 kb."""
-
-    expected: Estimate
-    precision: Estimate
-    recall: Estimate
-
-
-def estimate_calls(
-    calls: MatchedCalls, expected: Sequence[Floats], selected: Flags
-) -> CallEstimates:
-    """Return estimates for the `selected` calls (C,), of which there are some.
-
-    `expected` is the precision expected of all calls, and its interval: (C,) each.
-    """
-    reached = np.isin(np.arange(len(calls.site_blocks)), calls.taken[selected])
-    precision = _mean(calls.gaps[selected] >= 0, calls.blocks[selected])
-    return CallEstimates(
-        Estimate(*(float(side[selected].mean()) for side in expected)),
-        precision,
-        _mean(reached, calls.site_blocks),
-    )
-
-
-def _mean(values: Flags, blocks: Ints) -> Estimate:
-    if not len(values):
-        return Estimate(np.nan)
-    sampled = sampled_rates([values], np.ones(len(values)), blocks)
-    return with_width(mean_over_seeds(sampled, (0.0, 1.0)))
+    def best(self) -> int:
+        """Return the row with the largest F1 of precision and recall on the validation contigs."""
+        return int((np.array(self.found) / (np.array(self.calls) + self.tss)).argmax())
 
 
 def read_call_precision(path: Path, weights_sha256: str | None = None) -> CallPrecision:

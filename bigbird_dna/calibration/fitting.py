@@ -85,40 +85,20 @@ def smoothed(labels: Flags) -> Floats:
 
 def fit_platt(labels: Flags, probabilities: Floats) -> Platt:
     """Fit the line on log-odds by maximum likelihood, with a slope of at least `LEAST_SLOPE`."""
-    slope, intercept = fit_line(log_odds(probabilities), labels, LEAST_SLOPE)
-    return Platt(slope=slope, intercept=intercept)
+    from sklearn.linear_model import LogisticRegression
 
-
-def fit_line(
-    scores: Floats,
-    labels: Flags,
-    least_slope: float,
-) -> tuple[float, float]:
-    """Return slope (at least `least_slope`) and intercept of the log-odds of labels (N,) as a line in scores.
-
-    Fits smoothed labels by maximum likelihood; the log-likelihood is concave.
-    """
-    from scipy.optimize import minimize
-    from scipy.special import expit
-
-    targets = smoothed(labels)
-
-    def loss(line: Floats) -> tuple[float, Floats]:
-        odds = line[0] * scores + line[1]
-        errors = (expit(odds) - targets) / len(labels)
-        value = (np.logaddexp(0, odds) - targets * odds).mean()
-        return value, np.array([errors @ scores, errors.sum()])
-
-    fit = minimize(
-        loss,
-        (1.0, 0.0),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(least_slope, LARGEST), (-LARGEST, LARGEST)],
-        options={"ftol": 1e-15, "gtol": 1e-10, "maxiter": 1000},
+    odds, targets = log_odds(probabilities), smoothed(labels)
+    # A smoothed label t is a positive of weight t and a negative of weight 1 - t.
+    model = LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000).fit(
+        np.tile(odds, 2)[:, None],
+        np.repeat([1, 0], len(odds)),
+        np.concatenate([targets, 1 - targets]),
     )
-    slope, intercept = fit.x.tolist()
-    return slope, intercept
+    slope, intercept = float(model.coef_[0, 0]), float(model.intercept_[0])
+    if slope < LEAST_SLOPE:
+        slope = LEAST_SLOPE
+        intercept = float(log_odds(targets.mean()) - slope * odds.mean())
+    return Platt(slope=min(slope, LARGEST), intercept=intercept)
 
 
 def fit_isotonic(labels: Flags, probabilities: Floats) -> Isotonic:

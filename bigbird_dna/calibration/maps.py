@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.json_files import read_object
@@ -76,19 +76,6 @@ class Isotonic(CalibrationPart):
         Annotated[float, Field(ge=0, le=1)], ...
     ]  # (K,) of the model, increasing
     probabilities: tuple[_Probability, ...]  # (K,) calibrated, non-decreasing
-
-    @model_validator(mode="after")
-    def _is_a_rising_curve(self) -> Self:
-        x, y = np.asarray(self.scores), np.asarray(self.probabilities)
-        if len(x) != len(y) or not len(x):
-            raise ValueError(
-                f"needs as many scores as probabilities, found {len(x)} and {len(y)}"
-            )
-        if (np.diff(x) <= 0).any() or (np.diff(y) < 0).any():
-            raise ValueError(
-                "scores must increase, and probabilities must not decrease"
-            )
-        return self
 
     def __call__(self, probabilities: ArrayLike) -> Floats:
         """Return calibrated probabilities, of the same shape."""

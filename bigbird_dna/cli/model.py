@@ -343,7 +343,8 @@ def log_calls(precision: "CallPrecision") -> None:
             log(f"{name}: not reached")
         else:
             log(
-                f"{name}: {row.calls:,} calls, {row.calls / precision.megabases:.3g} per "
-                f"Mb, expected false-discovery rate {row.expected_fdr:.3f}, recall "
-                f"{row.recall:.3f}"
+                f"{name}: {precision.calls[row]:,} calls, "
+                f"{precision.calls[row] / precision.megabases:.3g} per Mb, expected "
+                f"false-discovery rate {precision.expected_fdr[row]:.3f}, recall "
+                f"{precision.found[row] / precision.tss:.3f}"
             )

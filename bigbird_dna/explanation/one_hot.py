@@ -292,7 +292,7 @@ def gradient_mutations(
 ) -> Mutations:
     """Approximate `saturation_mutagenesis` by gradients: one pass per view and output, not 3 per base."""
     codes = base_codes(target.window)
-    one_hot = np.float32(codes == np.arange(len(BASES))[:, None])
+    one_hot = (codes == np.arange(len(BASES))[:, None]).astype(np.float32)
     span = slice(target.first, target.last)
     scores, changes = [], []
     for view in views:

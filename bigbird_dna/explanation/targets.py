@@ -30,7 +30,7 @@ from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.model import MADE_FOR, LoadedModel
 from bigbird_dna.model.promoter import LoadedPromoterModel, LoadedSequenceModel
 from bigbird_dna.scoring.effects import StartSiteEffects, extended
-from bigbird_dna.scoring.regions import Genome, opened, placed_regions
+from bigbird_dna.scoring.regions import Genome, Region, opened, placed_regions
 
 Fetch = Callable[[int, int], str]
 """The forward bases from a start to an end, of a contig or a sequence, with N beyond it."""
@@ -110,8 +110,8 @@ def read_targets(
     if not name.endswith((*BED, *VCF)):
         for name, text in stream_sequences(path, TableColumns(sequence_column)):
             what = f"{path}: sequence {name!r}"
-            region = name, 0, len(text), "+"
-            targets.append(_region(model, what, name, region, partial(_padded, text)))
+            region = Region(name, 0, len(text), name, "+")
+            targets.append(_region(model, what, region, partial(_padded, text)))
     elif reference is None:
         raise UsageError(
             f"{path}: regions and variants need --reference, the FASTA with their sequences"
@@ -121,13 +121,10 @@ def read_targets(
             if name.endswith(VCF):
                 targets = _variants(path, model, genome, flank)
             else:
-                for contig, start, end, name, strand, _ in placed_regions(
-                    path, genome, LONGEST
-                ):
-                    what = f"{path}: region {name!r}"
-                    region = contig, start, end, strand
-                    fetch = partial(_fetch, genome, contig)
-                    targets.append(_region(model, what, name, region, fetch))
+                for region in placed_regions(path, genome, LONGEST):
+                    what = f"{path}: region {region.name!r}"
+                    fetch = partial(_fetch, genome, region.contig)
+                    targets.append(_region(model, what, region, fetch))
     if not targets:
         raise DataError(f"{path}: nothing to explain")
     return targets
@@ -147,16 +144,10 @@ def _reads_start_sites(model: Scored) -> TypeGuard[LoadedChromatinModel]:
     return isinstance(model, LoadedChromatinModel) and model.predicts_tss
 
 
-def _region(
-    model: Scored,
-    what: str,
-    name: str,
-    region: tuple[str, int, int, Strand | None],
-    fetch: Fetch,
-) -> ExplainedWindow:
+def _region(model: Scored, what: str, region: Region, fetch: Fetch) -> ExplainedWindow:
     """Return a region as a target; for a model of start sites, around its strongest one."""
-    contig, start, end, given_strand = region
-    strand = given_strand or "+"
+    start, end = region.start, region.end
+    strand = region.strand or "+"
     window = model.settings.window or end - start
     for most, reason in ((window, "the model's window of"), (LONGEST, "at most")):
         if end - start > most:
@@ -178,7 +169,7 @@ def _region(
                 scores.tolist(),
                 strict=True,
             ):
-                for way in (given_strand,) if given_strand else STRANDS:
+                for way in (region.strand,) if region.strand else STRANDS:
                     center = tss_position(begin, begin + size, way, size // 2)
                     value = score[model.tss_columns[way]]
                     if start <= center < end and value > best:
@@ -188,9 +179,10 @@ def _region(
         if isinstance(model, LoadedPromoterModel):
             reach = model.tss_reach
         if reach is not None:
-            explained = window_around(Locus(contig, start, strand, ""), *reach)
+            explained = window_around(Locus(region.contig, start, strand, ""), *reach)
             start, end = explained.start, explained.end
-    return _in_window(model, name, Interval(contig, start, end, strand), fetch, site)
+    explained = Interval(region.contig, start, end, strand)
+    return _in_window(model, region.name, explained, fetch, site)
 
 
 def _in_window(
@@ -237,12 +229,13 @@ def _variants(
             if longer > window:
                 notes[Note.TOO_LONG] += 1
                 continue
-            around, site = min(flank, (window - longer) // 2), None
+            around, site, moved = min(flank, (window - longer) // 2), None, change
             if _reads_start_sites(model):
                 effects = StartSiteEffects(model)
                 inputs = effects.inputs(change, reference, 0.25)
                 if not inputs.texts:
-                    notes[Note(inputs.notes[0])] += 1
+                    found = [note for note in inputs.notes if isinstance(note, Note)]
+                    notes[found[0]] += 1
                     continue
                 bins = inputs.about
                 site = effects.largest(bins, effects.predict(inputs.texts))
@@ -253,13 +246,15 @@ def _variants(
             start, end = change.start, change.start + len(change.ref)
             before = _fetch(reference, change.contig, start - window, start)
             behind = _fetch(reference, change.contig, end, end + window)
-            for number, kind in enumerate(("REF", "ALT")):
-                allele = change[2 + number]
+            for kind, allele, longest in (
+                ("REF", change.ref, moved.ref),
+                ("ALT", change.alt, moved.alt),
+            ):
                 text = before + allele + behind
-                strand, place = "+", None
+                strand, place = STRANDS[0], None
                 if site is not None:
                     strand = site.strand
-                    place = start + effects.place(bins, site, len(moved[2 + number]))
+                    place = start + effects.place(bins, site, len(longest))
                 target = _in_window(
                     model,
                     f"{name} {kind}",

@@ -4,7 +4,6 @@ Commands `call-promoters` and `model calibrate`. Both scan with the same windows
 of a call is that of validation calls made in the same way.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
@@ -16,7 +15,6 @@ import numpy as np
 from bigbird_dna.calibration.call_precision import (
     FILE,
     CallPrecision,
-    estimate_calls,
     fit_calls,
     read_call_precision,
 )
@@ -50,7 +48,6 @@ from bigbird_dna.genome.fasta import readable, scan_fasta
 from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.genome.sequence import Strand
 from bigbird_dna.genome.splits import find_named, format_named_region
-from bigbird_dna.metrics.auroc import ENDS
 from bigbird_dna.model.catalog import changed_file, find_target, result_origin
 from bigbird_dna.model.inference import computation
 from bigbird_dna.model.model import METRICS, LoadedModel
@@ -258,16 +255,16 @@ def call_precision_of(model: LoadedModel) -> CallPrecision:
 def _lowest_score(expected: CallPrecision, fdr: float | None) -> float:
     """Return the lowest score of a call; `UsageError` if no score reaches the rate."""
     if fdr is None:
-        return expected.best().score
+        return expected.scores[expected.best()]
     if fdr == 1:
         return 0.0
-    rate = expected.at_rate(fdr)
-    if rate is None:
+    row = expected.at_rate(fdr)
+    if row is None:
         raise UsageError(
             f"fdr {fdr}: not reached: the highest scores have an expected false-discovery rate of "
             f"{expected.expected_fdr[0]:.3g}; give a larger rate, or 1 for all calls"
         )
-    return rate.score
+    return expected.scores[row]
 
 
 def _cells(
@@ -425,19 +422,23 @@ def _test_metrics(scan: Scan, promoters: Path, fitted: CallPrecision) -> dict[st
         return {}
     by_track = find_track_calls(scan, fitted.suppress)
     calls = match_tracks(by_track, sites, fitted.within)
-    threshold = fitted.best().score
+    threshold = fitted.scores[fitted.best()]
     selected = calls.scores >= threshold
     metrics = _average_precision(by_track, sites)
     metrics["tss"] = len(calls.site_blocks)
     metrics["n"] = int(selected.sum())
     metrics["within_bp"] = fitted.within
     if selected.any():
-        estimates = estimate_calls(calls, fitted(calls.scores), selected)
-        names = ("expected_precision", "precision", "recall")
-        for name, estimate in zip(names, estimates, strict=True):
-            for end, value in zip(ENDS, estimate, strict=True):
-                if not math.isnan(value):
-                    metrics[name + end] = value
+        correct = calls.gaps[selected] >= 0
+        metrics["precision"] = float(correct.mean())
+        metrics["recall"] = int(correct.sum()) / len(calls.site_blocks)
+        names = (
+            "expected_precision",
+            "expected_precision_low",
+            "expected_precision_high",
+        )
+        for name, values in zip(names, fitted(calls.scores), strict=True):
+            metrics[name] = float(values[selected].mean())
     metrics["threshold"] = threshold
     return metrics
 

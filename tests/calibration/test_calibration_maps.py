@@ -120,10 +120,6 @@ def test_the_line_rises_strictly(one: float, two: float) -> None:
     [
         {"slope": 0, "intercept": 0},
         {"slope": float("nan"), "intercept": 0},
-        {"scores": (), "probabilities": ()},
-        {"scores": (0.1, 0.1), "probabilities": (0.1, 0.2)},
-        {"scores": (0.1, 0.2), "probabilities": (0.3, 0.2)},
-        {"scores": (0.1, 0.2), "probabilities": (0.3,)},
         {"scores": (0.1,), "probabilities": (1.0,)},
     ],
 )

@@ -1,6 +1,5 @@
 """Calls of a stream against those of the whole, and the precision expected of calls of a planted genome."""
 
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -113,11 +112,11 @@ def test_precision_is_the_one_expected_on_other_contigs() -> None:
         assert low[part].mean() - margin < realized < high[part].mean() + margin
     for rate in (0.2, 0.3, 0.5):
         chosen = precision.at_rate(rate)
-        assert chosen is not None and chosen.expected_fdr <= rate
-        kept = new.scores >= chosen.score
+        assert chosen is not None and precision.expected_fdr[chosen] <= rate
+        kept = new.scores >= precision.scores[chosen]
         assert (new.gaps[kept] < 0).mean() == pytest.approx(rate, abs=0.06)
         assert (new.gaps[kept] >= 0).sum() / len(new.site_blocks) == pytest.approx(
-            chosen.recall, abs=0.06
+            precision.found[chosen] / precision.tss, abs=0.06
         )
 
 
@@ -130,22 +129,20 @@ def test_calls_of_a_lower_rate_are_some_of_those_of_a_higher() -> None:
         and 20 < len(reached) < 50
         and found[-len(reached) :] == reached
     )
-    for lower, higher in pairwise(reached):
-        assert (
-            lower.score >= higher.score
-            and lower.calls <= higher.calls
-            and lower.recall <= higher.recall
-        )
-        assert lower.expected_fdr <= higher.expected_fdr
+    assert reached == sorted(reached)
+    for name, way in (("scores", -1), ("calls", 1), ("found", 1), ("expected_fdr", 1)):
+        assert (way * np.diff(getattr(precision, name)) >= 0).all()
 
 
 def test_the_best_score_has_the_largest_f1() -> None:
     calls = planted(6)
-    best = fitted(calls).best()
+    precision = fitted(calls)
+    best = precision.best()
+    count = precision.calls[best]
     counts, right = np.arange(1, len(calls.gaps) + 1), np.cumsum(calls.gaps >= 0)
     f1 = 2 * right / (counts + len(calls.site_blocks))
-    assert f1[best.calls - 1] == pytest.approx(f1.max(), rel=0.02)
-    assert best.score == calls.scores[best.calls - 1]
+    assert f1[count - 1] == pytest.approx(f1.max(), rel=0.02)
+    assert precision.scores[best] == calls.scores[count - 1]
 
 
 def test_the_few_best_calls_have_the_precision_of_a_group() -> None:
@@ -169,23 +166,3 @@ def test_a_file_is_read_as_written_and_only_for_its_weights(tmp_path: Path) -> N
     assert read_call_precision(path, "abc") == precision
     with fails(ModelError):
         read_call_precision(path, "xyz")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"low": (0.1,)},
-        {"scores": ()},
-    ],
-)
-def test_curves_that_contradict_themselves_are_refused(
-    change: dict[str, tuple[float, ...]], tmp_path: Path
-) -> None:
-    precision = fitted(planted(5))
-    names = ("scores", "low", "high", "expected_fdr", "calls", "found")
-    short = {name: getattr(precision, name)[:2] for name in names}
-    write_calibration(
-        tmp_path / "calls.json", precision.model_copy(update={**short, **change}), ""
-    )
-    with fails(ModelError):
-        read_call_precision(tmp_path / "calls.json")

@@ -119,12 +119,14 @@ def test_calls_are_those_of_the_scores(
         )
         some = called((tmp_path / "some.bed").read_text())
         assert some == [
-            one for one in found if one[-1] >= chosen.score - 1e-6
+            one for one in found if one[-1] >= precision.scores[chosen] - 1e-6
         ] and counts.calls == len(some)
     assert len(some) < len(found)
     assert run("call-promoters", model, genome, "-o", tmp_path / "best.bed").code == 0
     some = called((tmp_path / "best.bed").read_text())
-    assert some == [one for one in found if one[-1] >= precision.best().score - 1e-6]
+    assert some == [
+        one for one in found if one[-1] >= precision.scores[precision.best()] - 1e-6
+    ]
 
 
 def test_streams_strands_and_contigs_have_the_same_calls(
