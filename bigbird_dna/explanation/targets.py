@@ -232,13 +232,11 @@ def _variants(
             around, site, moved = min(flank, (window - longer) // 2), None, change
             if _reads_start_sites(model):
                 effects = StartSiteEffects(model)
-                inputs = effects.inputs(change, reference, 0.25)
-                if not inputs.texts:
-                    found = [note for note in inputs.notes if isinstance(note, Note)]
-                    notes[found[0]] += 1
+                found, texts, bins = effects.inputs(change, reference, 0.25)
+                if not texts:
+                    notes.update(note for note in found if isinstance(note, Note))
                     continue
-                bins = inputs.about
-                site = effects.largest(bins, effects.predict(inputs.texts))
+                site = effects.largest(bins, effects.predict(texts))
                 around, moved = flank, extended(change, reference)
 
             name = f"{record.contig}:{record.start + 1}:{record.ref}:{alt}"

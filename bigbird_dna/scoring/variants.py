@@ -271,8 +271,6 @@ def variant_effects(
     return pd.DataFrame(rows, columns=[*ALLELE, *effects.columns])
 
 
-
-
 def effects_of(
     model: LoadedModel,
     tracks: str | None = None,
