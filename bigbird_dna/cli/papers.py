@@ -134,13 +134,7 @@ def open_task(config: Path, task: str, overrides: list[str] | None) -> "OpenedTa
             )
     read = read_config(config, overrides or ())
     section = read.task(task)
-    modules = {
-        "pretraining": "pretraining",
-        "classification": "classification",
-        "qa": "questions",
-        "summaries": "summarization",
-    }
-    module: Any = import_module(f"bigbird_dna.papers.nlp.{modules[section.kind]}")
+    module: Any = import_module(f"bigbird_dna.papers.nlp.{section.kind}")
     return module, section, read.home(task)
 
 
@@ -234,7 +228,6 @@ def evaluate(
     config: TextConfig,
     task: TaskName,
     overrides: Overrides = None,
-    model: TextModel = None,
     records: Records = None,
     predictions: Annotated[
         Path | None,
@@ -252,7 +245,7 @@ def evaluate(
     ] = None,
     threads: Threads = None,
 ) -> None:
-    """Evaluate predictions with the official metrics of a task, or a pretrained model on held-out documents."""
+    """Evaluate predictions with the official metrics of a task, or its pretrained model on held-out documents."""
     from bigbird_dna.disk.atomic import write_json
     from bigbird_dna.disk.outputs import check_output
     from bigbird_dna.model.inference import cpu_threads
@@ -262,7 +255,7 @@ def evaluate(
     output = output or home / "evaluation.json"
     evaluated = predictions or home / "predictions.jsonl"
     if section.kind == "pretraining":
-        evaluated = model or home / "model"
+        evaluated = home / "model"
     check_output(output, [evaluated, records])
     with cpu_threads(threads):
         metrics = module.evaluate(section, records, evaluated)
@@ -273,9 +266,4 @@ def evaluate(
         "published": section.published,
     }
     write_json(output, report)
-    numbers = ", ".join(
-        f"{key} {value:.4g}"
-        for key, value in metrics.items()
-        if isinstance(value, float)
-    )
-    log(f"{output}: {numbers}")
+    log(f"{output}: {metrics}")

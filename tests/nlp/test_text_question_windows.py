@@ -12,7 +12,7 @@ from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.input_embeddings import Globals
 from bigbird_dna.papers.nlp.config import AnswersTaskConfig
-from bigbird_dna.papers.nlp.questions import (
+from bigbird_dna.papers.nlp.qa import (
     TYPES,
     AnswerNetwork,
     Window,
@@ -112,7 +112,7 @@ def test_the_best_answer_is_the_best_of_all(
     config = section()
     (window,) = make_windows(record(), tokenizer, config, 0)
     size = len(window.paragraph)
-    monkeypatch.setattr("bigbird_dna.papers.nlp.questions.BEGINNINGS", size)
+    monkeypatch.setattr("bigbird_dna.papers.nlp.qa.BEGINNINGS", size)
     rng = np.random.default_rng(1)
     for _ in range(20):
         begin, end = sorted(rng.integers(0, size, 2).tolist())

@@ -24,7 +24,7 @@ from bigbird_dna.papers.nlp.config import (
 )
 from bigbird_dna.papers.nlp.data import FACTS, MARK, generate_facts
 from bigbird_dna.papers.nlp.records import SummaryRecord, read_records
-from bigbird_dna.papers.nlp.summarization import (
+from bigbird_dna.papers.nlp.summaries import (
     IGNORED,
     Summarizer,
     evaluate,

@@ -54,18 +54,23 @@ class TextClassifier(Classifier):
 
 
 def public_record(row: Mapping[str, Any], regression: bool) -> dict[str, Any]:
-    """Convert a row of IMDb, Yelp-5, Hyperpartisan, arXiv, Patents or GLUE, by its columns."""
+    """Convert a row of IMDb, Yelp-5, Hyperpartisan, arXiv, Patents or GLUE, by its columns.
+
+    The label is text, or, with `regression`, a number. Rows of hidden test sets have none.
+    """
     record = {}
     for first, second in PAIRS:
         if first in row and second in row:
             record = {"text": row[first], "pair": row[second]}
     if not record:
         record = {"text": row.get("text", row.get("sentence"))}
+
     label = row.get("label", row.get("hyperpartisan"))
     if label is None or (type(label) is int and label < 0):
         return record  # test rows of GLUE have the label -1
     if regression:
         return {**record, "score": float(label)}
+
     return {**record, "label": str(label).lower()}
 
 
@@ -98,6 +103,7 @@ def encode(tokenizer: Any, records: Sequence[ClassificationRecord], length: int)
 def train(section: ClassificationTaskConfig, home: Path, **options: Any) -> None:
     """Train a classifier and write a model directory; `options` are those of `fit`."""
     train, valid, start, tokenizer = begin_training(section, home, ClassificationRecord)
+
     labels: list[str] = []
     if not section.regression:
         labels = sorted({str(record.label) for record in train})
@@ -108,6 +114,7 @@ def train(section: ClassificationTaskConfig, home: Path, **options: Any) -> None
         targets = [record.score for record in records]
         if labels:
             targets = [labels.index(record.label) for record in records]
+
         inputs = encode(tokenizer, records, section.length)
         return {**inputs, "labels": torch.tensor(targets)}
 
@@ -125,11 +132,30 @@ def predict(
     device: torch.device,
     batch_size: int,
 ) -> Iterator[dict[str, Any]]:
-    """Yield each record's class with the probabilities of all classes, or its score."""
+    """Predict the classes of records.
+
+    Parameters
+    ----------
+    section
+        The task.
+    directory
+        Its model. `ModelError` if it is of another task.
+    path
+        Records. `DataError` names a line that is none.
+    device
+        Where to compute.
+    batch_size
+        Records that are computed together.
+
+    Yields
+    ------
+    For each record its `id`, and its `label` with the `probabilities` of all labels, or its `score`.
+    """
     model, network, tokenizer = open_trained(directory, ClassificationSettings, device)
     settings: Any = model.settings
     length = min(section.length, model.config.max_length)
     records = [*read_records(path, ClassificationRecord)]
+
     for first in range(0, len(records), batch_size):
         batch = records[first : first + batch_size]
         inputs = encode(tokenizer, batch, length)
@@ -139,10 +165,12 @@ def predict(
                 inputs["attention_mask"].sum(1),
                 inputs["token_type_ids"].to(device),
             ).double()
+
         for record, scores in zip(batch, logits, strict=True):
             if not settings.labels:
                 yield {"id": record.id, "score": float(scores[0])}
                 continue
+
             probs = scores.softmax(0).tolist()
             yield {
                 "id": record.id,
@@ -154,14 +182,22 @@ def predict(
 def evaluate(
     section: ClassificationTaskConfig, path: Path, predictions: Path
 ) -> dict[str, Any]:
-    """Return accuracy, micro-averaged F1, Matthews' correlation, and for two classes F1 of the last one by name,
-    as for GLUE's "0" and "1"; of scores, Pearson's and Spearman's correlations, None if a side is
-    constant."""
+    """Evaluate predictions of labeled records.
+
+    `path` has the records, `predictions` the predictions of all of them. `DataError` names a file and what it
+    lacks.
+
+    Returns
+    -------
+    Accuracy, micro-averaged F1, Matthews' correlation, and for two classes F1 of the last one by name, as for
+    GLUE's "0" and "1"; of scores, Pearson's and Spearman's correlations, None if a side is constant.
+    """
     records = read_labeled(path, ClassificationRecord, section)
     key = "score" if section.regression else "label"
     lines = read_predictions(predictions, key, records)
     true = [getattr(record, key) for record in records]
     predicted = [line[key] for line in lines]
+
     metrics: dict[str, Any] = {"records": len(records)}
     if section.regression:
         columns = pd.DataFrame({"true": true, "predicted": predicted}, dtype=float)
@@ -169,6 +205,7 @@ def evaluate(
             value = float(columns.corr(name).to_numpy()[0, 1])
             metrics[name] = None if np.isnan(value) else value
         return metrics
+
     metrics["accuracy"] = metrics["micro_f1"] = float(accuracy_score(true, predicted))
     classes = sorted({*true, *predicted})
     metrics["matthews"] = 0.0
@@ -177,4 +214,5 @@ def evaluate(
     if len(classes) == 2:
         f1 = f1_score(true, predicted, pos_label=classes[1], zero_division=0)
         metrics["f1"] = float(f1)
+
     return metrics

@@ -44,8 +44,25 @@ def write_splits(
 ) -> None:
     """Write the checked records of a task's three splits atomically.
 
-    `convert` returns a row of a public data set as a record, or None if it is not usable; `generate` yields
-    the generated records of a split. With `public`, files have such rows instead of records.
+    Parameters
+    ----------
+    data
+        The source: files, a public data set, generated records, or installed text.
+    directory
+        Directory for `train.jsonl`, `valid.jsonl` and `test.jsonl`.
+    kind
+        Class of the records.
+    convert
+        Returns a row of a public data set as a record, or None if it is not usable.
+    generate
+        Yields the generated records of a split; None: the task has none.
+    public
+        Whether files have rows of a public data set instead of records.
+
+    Raises
+    ------
+    DataError : for a file, row or record that is not as expected, which it names. ConfigError : if the task has
+    no generated records.
     """
     files = {} if data.files is None else data.files.model_dump()
     hub = {} if data.hub is None else hub_splits(data.hub)
@@ -64,10 +81,12 @@ def write_splits(
                 raise ConfigError("data.generated: not available for this task")
             else:
                 rows = generate(data.generated, split)
+
             lines = ((number, json.dumps(row)) for number, row in enumerate(rows, 1))
             records = parse_records(lines, kind, source)
             if files and not public:
                 records = read_records(Path(source), kind)
+
             values = (
                 record.model_dump(exclude_unset=True) | {"id": record.id}
                 for record in records
@@ -112,6 +131,7 @@ def hub_splits(hub: HubConfig) -> dict[str, Any]:
     fault = "cannot be loaded; use data.files, or run on a machine with a network"
     with reading(f"data set {hub.name}", fault, Exception):
         public = datasets.load_dataset(hub.name, hub.subset)
+
         train, splits = public["train"], {}
         for name, source in (("test", hub.test), ("valid", hub.valid)):
             if isinstance(source, str):
@@ -132,27 +152,9 @@ def python_topics(split: str) -> Iterator[Values]:
         yield {"id": name, "text": topics[name]}
 
 
-SYLLABLES = [
-    "ba",
-    "de",
-    "fi",
-    "go",
-    "ku",
-    "la",
-    "me",
-    "no",
-    "ri",
-    "tu",
-    "sha",
-    "wo",
-    "ce",
-    "ju",
-    "pa",
-    "vi",
-    "ze",
-    "xo",
-]
-WORDS = [start + end for start in SYLLABLES for end in ("ber", "dan", "kil", "mos")]
+SYLLABLES = "ba de fi go ku la me no ri tu sha wo ce ju pa vi ze xo"
+ENDINGS = ("ber", "dan", "kil", "mos")
+WORDS = [start + end for start in SYLLABLES.split() for end in ENDINGS]
 NAMES, VALUES, FILLERS = WORDS[:24], WORDS[24:48], WORDS[48:]
 SPEAKERS = ("mother", "father")
 PLACES = ("harbour", "mountain")
@@ -172,6 +174,7 @@ def generate_documents(generated: GeneratedConfig, split: str) -> Iterator[Value
         text = rng.choice(FILLERS, words).tolist()
         first = int(rng.integers(words // 4, words // 2))
         second = int(rng.integers(words * 3 // 4, words - words // 16))
+
         text[second:second] = f"they went to the {place} .".split()
         text[first:first] = f"then the {speaker} spoke .".split()
         yield {"text": " ".join(text), "label": f"{speaker} {place}"}
@@ -195,23 +198,26 @@ def generate_questions(generated: GeneratedConfig, split: str) -> Iterator[Value
         words = generated.words
         if split == "train":
             words = int(rng.integers(words // 3, words + 1))
+
         count = max(words // 3, 2 * CHAINS)  # sentences of three words each
         sentences = []
         for fillers in rng.choice(FILLERS, (count, 3)).tolist():
-            sentences.append(" ".join(fillers) + ". ")
+            sentences.append(" ".join(fillers) + ".")
+
         names = rng.permutation(NAMES)[:CHAINS].tolist()
         values = rng.permutation(VALUES)[:CHAINS].tolist()
         slots = rng.permutation(np.arange(count // 3, count))[:CHAINS].tolist()
         for slot, name, value in zip(slots, names, values, strict=True):
-            sentences[slot] = f"{name} is {value}. "
+            sentences[slot] = f"{name} is {value}."
 
         paragraphs = []
         for first in range(0, count, PARAGRAPH_SENTENCES):
-            part = sentences[first : first + PARAGRAPH_SENTENCES]
-            paragraphs.append({"sentences": part})
+            head, *rest = sentences[first : first + PARAGRAPH_SENTENCES]
+            paragraphs.append({"sentences": [head, *(f" {text}" for text in rest)]})
+
         paragraph, sentence = divmod(slots[0], PARAGRAPH_SENTENCES)
-        before = "".join(paragraphs[paragraph]["sentences"][:sentence])
-        start = len(f"{before}{names[0]} is ")
+        before = "".join(paragraphs[paragraph]["sentences"][: sentence + 1])
+        start = len(before) - 1 - len(values[0])
         yield {
             "question": names[0],
             "paragraphs": paragraphs,
@@ -241,8 +247,9 @@ FACTS = {
         "september spring summer winter",
     }.items()
 }
-FACT_VALUES = tuple(value for values in FACTS.values() for value in values)
-STRAY = 0.25  # fraction of the words before the facts that are values
+FACT_VALUES = [value for values in FACTS.values() for value in values]
+# Of the words before the facts, a quarter are values.
+BEFORE_FACTS = FILLERS * 12 + FACT_VALUES
 
 
 def generate_facts(generated: GeneratedConfig, split: str) -> Iterator[Values]:
@@ -262,13 +269,10 @@ def generate_facts(generated: GeneratedConfig, split: str) -> Iterator[Values]:
             words = max(words // 50, 24)
         elif split == "train" and number < 0.98 * count:
             words = max(words // 6, 24)
+
         before = words - 3 * len(FACTS)
-        stray = rng.random(before) < STRAY
-        fillers, values = rng.choice(FILLERS, before), rng.choice(FACT_VALUES, before)
-        document = np.where(stray, values, fillers).tolist()
-        facts = {}
-        for name in attributes:
-            facts[name] = str(rng.choice(FACTS[name]))
+        document = rng.choice(BEFORE_FACTS, before).tolist()
+        facts = {name: str(rng.choice(FACTS[name])) for name in attributes}
         for index in rng.permutation(len(attributes)):
             document += [MARK, attributes[index], facts[attributes[index]]]
         summary = " ".join(f"{name} {value}" for name, value in facts.items())

@@ -84,11 +84,13 @@ def read_inputs(
             return_overflowing_tokens=True,
             return_special_tokens_mask=True,
         )
+
         names = ("input_ids", "attention_mask", "special_tokens_mask")
         return {name: encoded[name] for name in names}
 
     with reading(path, "not readable as records", Exception):
         documents = Dataset.from_json(str(path), cache_dir=str(cache))
+
     columns = documents.column_names
     return documents.map(tokenize, batched=True, remove_columns=columns)
 
@@ -102,6 +104,7 @@ def train(section: PretrainingTaskConfig, home: Path, **options: Any) -> None:
     cache = home / CHECKPOINTS / "datasets"
     train = read_inputs(files[0], tokenizer, section.length, section.stride, cache)
     valid = read_inputs(files[1], tokenizer, section.length, 0, cache)
+
     network = MaskedModel(start.config, next_sentence=False)
     if not start.weights:
         rows = [np.array(ids[1:-1]) for ids in train[:COUNTED]["input_ids"]]
@@ -111,12 +114,14 @@ def train(section: PretrainingTaskConfig, home: Path, **options: Any) -> None:
             tokens=np.concatenate(rows), sentences=bounds, documents=documents
         )
         init_from_counts(network, store)
+
     mask = DataCollatorForLanguageModeling(tokenizer, mlm_probability=MASKED, seed=1)
 
     def collate(examples: Sequence[Any]) -> dict[str, Tensor]:
         rows, seeds = zip(*examples, strict=True)
         (seed,) = np.random.SeedSequence(seeds[0]).generate_state(1).tolist()
         mask.generator = torch.Generator().manual_seed(seed)
+
         return dict(mask([*rows]))
 
     settings = PretrainingSettings(next_sentence=False)
@@ -126,13 +131,28 @@ def train(section: PretrainingTaskConfig, home: Path, **options: Any) -> None:
 def evaluate(
     section: PretrainingTaskConfig, records: Path, directory: Path
 ) -> dict[str, Any]:
-    """Return the bits per character of masked tokens in documents: the mean bits per masked token, times the
-    tokens per character of the documents. The masked tokens depend on the seed."""
+    """Evaluate a pretrained model on held-out documents.
+
+    Parameters
+    ----------
+    section
+        The task, whose seed determines the masked tokens.
+    records
+        Documents. `DataError` if they have no tokens.
+    directory
+        The model. `ModelError` if it is of another task.
+
+    Returns
+    -------
+    `bits_per_character`, the mean bits per masked token times the tokens per character of the documents, and
+    the number of `masked_tokens`.
+    """
     device = choose_device("auto")
     model = load_pretrained(directory)
     network: Any = model.network.to(device)
     tokenizer = fast_tokenizer(model.tokenizer)
     rng = np.random.default_rng(section.seed)
+
     bits = masked = tokens = characters = 0.0
     for record in read_records(records, TextRecord):
         characters += len(record.text)
@@ -144,6 +164,7 @@ def evaluate(
         )
         for row in encoded["input_ids"]:
             tokens += len(row) - 2
+
             hidden = np.flatnonzero(rng.random(len(row) - 2) < MASKED) + 1
             positions = torch.from_numpy(hidden).to(device)
             ids = torch.tensor([row], device=device)
@@ -153,10 +174,13 @@ def evaluate(
                 lengths = torch.tensor([len(row)])
                 logits = network(ids, lengths, None, positions).tokens.float()
             loss = F.cross_entropy(logits, labels, reduction="sum")
+
             bits += float(loss) / np.log(2)
             masked += len(hidden)
+
     if not masked:
         raise DataError(f"{records}: no tokens to mask")
+
     return {
         "bits_per_character": bits / masked * tokens / characters,
         "masked_tokens": int(masked),

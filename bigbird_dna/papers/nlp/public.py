@@ -17,9 +17,19 @@ Values = dict[str, Any]
 
 
 def public_record(form: AnswerForm, row: Row) -> Values | None:
-    """Return a row of the data set `form` as a record; None if it contains no question that can be used.
+    """Convert a row of a public data set.
 
-    `ConfigError` if `form` is span, which is not a data set.
+    Parameters
+    ----------
+    form
+        The data set. `ConfigError` for `span`, which is none.
+    row
+        A row as in the files of the data set, or as the library `datasets` has it. `KeyError`, `TypeError` and
+        others if it is something else.
+
+    Returns
+    -------
+    The keys of a record; None if the row has no question that can be used.
     """
     if form == "hotpotqa":
         return _hotpotqa(row)
@@ -29,22 +39,26 @@ def public_record(form: AnswerForm, row: Row) -> Values | None:
         return _triviaqa(row)
     if form == "wikihop":
         return _wikihop(row)
+
     raise ConfigError(
         "form span: not a data set; use files of records, or the form of a data set"
     )
 
 
 def _hotpotqa(row: Row) -> Values:
+    """Convert a row of HotpotQA. An answer has the positions where the supporting facts contain it."""
     context, supporting = row["context"], row["supporting_facts"]
     if isinstance(context, Mapping):  # of the library `datasets`, by columns
         context = zip(context["title"], context["sentences"], strict=True)
         supporting = zip(supporting["title"], supporting["sent_id"], strict=True)
+
     paragraphs: list[Values] = []
     numbers = {}
     for title, sentences in context:
         if any(sentences):
             numbers[title] = len(paragraphs)
             paragraphs.append({"title": title, "sentences": list(sentences)})
+
     facts, missing = [], set()
     for title, sentence in supporting:
         number = numbers.get(title)
@@ -52,6 +66,7 @@ def _hotpotqa(row: Row) -> Values:
             missing.add((title, sentence))
         else:
             facts.append((number, sentence))
+
     record = {
         "id": str(row.get("id") or row.get("_id") or ""),
         "question": row["question"],
@@ -59,11 +74,13 @@ def _hotpotqa(row: Row) -> Values:
         "facts": facts,
         "facts_elsewhere": len(missing),
     }
+
     text = row.get("answer")
     if text is None:  # the hidden test set
         return record
     if normalize_answer(text) in ("yes", "no"):
         return {**record, "type": normalize_answer(text), "answers": [{"text": text}]}
+
     answers = []
     for number, sentence in facts:
         sentences = paragraphs[number]["sentences"]
@@ -75,6 +92,7 @@ def _hotpotqa(row: Row) -> Values:
 
 
 def _wikihop(row: Row) -> Values:
+    """Convert a row of WikiHop, whose supporting documents are paragraphs."""
     answer = row.get("answer")
     return {
         "id": str(row.get("id", "")),
@@ -86,9 +104,11 @@ def _wikihop(row: Row) -> Values:
 
 
 def _triviaqa(row: Row) -> Values | None:
+    """Convert a row of TriviaQA; None without documents. Lines of documents are sentences."""
     pages, results = row["entity_pages"], row["search_results"]
     titles = [*pages["title"], *results["title"]]
     texts = [*pages["wiki_context"], *results["search_context"]]
+
     paragraphs = []
     for title, text in zip(titles, texts, strict=True):
         if text:
@@ -96,6 +116,7 @@ def _triviaqa(row: Row) -> Values | None:
             paragraphs.append({"title": title, "sentences": sentences})
     if not paragraphs:
         return None
+
     answer = row.get("answer") or {}
     aliases = dict.fromkeys([answer.get("value", ""), *answer.get("aliases", ())])
     return {
@@ -116,6 +137,11 @@ def _page_text(tokens: Sequence[str]) -> str:
 
 
 def _natural_questions(row: Row) -> Values | None:
+    """Convert a row of Natural Questions in the simplified form; None without paragraphs.
+
+    Paragraphs are the top-level candidates for a long answer. Of several annotators, the first who found an
+    answer gives the labels.
+    """
     page = row["document_text"].split(" ")
     paragraphs, bounds = [], []
     for candidate in row["long_answer_candidates"]:
@@ -126,6 +152,7 @@ def _natural_questions(row: Row) -> Values | None:
             bounds.append((first, end))
     if not bounds:
         return None
+
     annotations = []
     for annotation in row.get("annotations", ()):
         # Inside a table or list, all of it is the long answer.
@@ -134,6 +161,7 @@ def _natural_questions(row: Row) -> Values | None:
         if not inside:
             annotations.append({"type": "null"})
             continue
+
         paragraph = inside[0]
         answers = []
         for short in annotation["short_answers"]:
@@ -142,11 +170,13 @@ def _natural_questions(row: Row) -> Values | None:
             start = len(before) + 1 if before else 0
             if text:
                 answers.append({"text": text, "paragraph": paragraph, "start": start})
+
         kind = annotation["yes_no_answer"].lower()
         if kind not in ("yes", "no"):
             kind = "short" if answers else "long"
         known = {"type": kind, "long_answer": paragraph, "answers": answers}
         annotations.append(known)
+
     record = {
         "id": str(row["example_id"]),
         "question": row["question_text"],
@@ -157,4 +187,5 @@ def _natural_questions(row: Row) -> Values | None:
         record |= (answered or annotations)[0]
     if len(annotations) > 1:
         record["annotations"] = annotations
+
     return record

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-import numpy as np
+import pandas as pd
 
 from bigbird_dna.papers.nlp.config import AnswerForm
 from bigbird_dna.papers.nlp.records import QuestionRecord
@@ -27,18 +27,33 @@ Pairs = Sequence[tuple[QuestionRecord, Mapping[str, Any]]]
 
 
 def normalize_answer(text: str, blanks: str = "") -> str:
-    """Return an answer for comparison; the characters `blanks` separate words."""
-    text = text.lower().translate(str.maketrans(blanks, " " * len(blanks)))
+    """Return an answer for comparison.
+
+    It is in lower case, without ASCII punctuation and without the words a, an and the, with single spaces
+    between words. The characters `blanks` separate words.
+    """
+    text = text.lower()
+    text = text.translate(str.maketrans(blanks, " " * len(blanks)))
     text = text.translate(str.maketrans("", "", string.punctuation))
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
+    text = re.sub(r"\b(a|an|the)\b", " ", text)
+
+    return " ".join(text.split())
 
 
 def overlap(answer: str, reference: str) -> tuple[float, float, float]:
-    """Return exact match, precision and recall of two normalized answers; if one is empty, both must be."""
-    exact, words, known = float(answer == reference), answer.split(), reference.split()
+    """Compare two normalized answers.
+
+    Returns exact match (0 or 1), and precision and recall of their words, which count as often as both have
+    them. If one answer is empty, all three are 1 if the other is empty too, and 0 otherwise.
+    """
+    exact = float(answer == reference)
+    words = answer.split()
+    known = reference.split()
+
     if not words or not known:
         return exact, exact, exact
     common = (Counter(words) & Counter(known)).total()
+
     return exact, common / len(words), common / len(known)
 
 
@@ -48,30 +63,45 @@ def f1(precision: float, recall: float) -> float:
 
 
 def official_metrics(form: AnswerForm, pairs: Pairs) -> dict[str, float]:
-    """Return the metrics of a form, as means over records."""
+    """Return the official metrics of a data set.
+
+    Parameters
+    ----------
+    form
+        The data set. SQuAD's metrics are those of `span`.
+    pairs
+        Records, which have true answers, each with its prediction.
+
+    Returns
+    -------
+    Means over records by metric, fractions from 0 to 1, and the number of `records`.
+    """
     if form == "natural_questions":
         metrics = natural_metrics(pairs, "long") | natural_metrics(pairs, "short")
         return {**metrics, "records": len(pairs)}
+
     rows = []
+    blanks = TRIVIA_BLANKS if form == "triviaqa" else ""
     for record, prediction in pairs:
         if form == "hotpotqa":
             rows.append(hotpot_metrics(record, prediction))
             continue
-        blanks = TRIVIA_BLANKS if form == "triviaqa" else ""
+
         answer = normalize_answer(prediction["answer"], blanks)
         truths = [normalize_answer(true.text, blanks) for true in record.answers]
         if form == "wikihop":
-            rows.append({"accuracy": answer == truths[0]})
+            rows.append({"accuracy": float(answer == truths[0])})
             continue
+
         # References that are empty after normalization count only if there are no others (SQuAD).
-        matches = [overlap(answer, true) for true in filter(None, truths)]
-        matches = matches or [overlap(answer, "")]
-        row = {
-            "exact_match": max(exact for exact, _, _ in matches),
-            "f1": max(f1(precision, recall) for _, precision, recall in matches),
-        }
+        row = {"exact_match": 0.0, "f1": 0.0}
+        for truth in [*filter(None, truths)] or [""]:
+            exact, precision, recall = overlap(answer, truth)
+            row["exact_match"] = max(row["exact_match"], exact)
+            row["f1"] = max(row["f1"], f1(precision, recall))
         rows.append(row)
-    means = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+
+    means: Any = pd.DataFrame(rows).mean().to_dict()
     return {**means, "records": len(pairs)}
 
 
@@ -80,14 +110,26 @@ def hotpot_metrics(
 ) -> dict[str, float]:
     """Return HotpotQA's metrics of the answer, of the supporting facts, and of both jointly.
 
-    Joint precision and recall are products; a joint exact match needs both. Facts missing in the context
-    count as not found.
+    Parameters
+    ----------
+    record
+        A question with its answer, or with the type yes or no, and with its supporting facts. Those that
+        the context lacks count as not found.
+    prediction
+        `answer`, and `facts`, lists of a paragraph and a sentence.
+
+    Returns
+    -------
+    Exact match and F1 of the answer; of the facts, with the prefix `facts_`; and of both, with the prefix
+    `joint_`: joint precision and recall are products, a joint exact match needs both.
     """
     truth = record.answers[0].text if record.answers else str(record.type)
-    texts = normalize_answer(prediction["answer"]), normalize_answer(truth)
-    answer = overlap(*texts)
-    if texts[0] != texts[1] and VERDICTS & {*texts}:
+    truth = normalize_answer(truth)
+    text = normalize_answer(prediction["answer"])
+    answer = overlap(text, truth)
+    if text != truth and VERDICTS & {text, truth}:
         answer = 0.0, 0.0, 0.0
+
     known = {*record.facts}
     predicted = {tuple(fact) for fact in prediction.get("facts", ())}
     common = len(predicted & known)
@@ -96,11 +138,14 @@ def hotpot_metrics(
         common / max(len(predicted), 1),
         common / max(len(known) + record.facts_elsewhere, 1),
     )
+
     joint = answer[0] * facts[0], answer[1] * facts[1], answer[2] * facts[2]
     metrics = {}
     for prefix, match in (("", answer), ("facts_", facts), ("joint_", joint)):
-        metrics[f"{prefix}exact_match"] = match[0]
-        metrics[f"{prefix}f1"] = f1(*match[1:])
+        exact, precision, recall = match
+        metrics[f"{prefix}exact_match"] = exact
+        metrics[f"{prefix}f1"] = f1(precision, recall)
+
     return metrics
 
 
@@ -109,31 +154,48 @@ def natural_metrics(pairs: Pairs, kind: Literal["long", "short"]) -> dict[str, f
 
     A question has an answer if at least two annotators, or its only annotator, found one. A predicted answer
     is right if any annotator gave it: the same paragraph, the same short answers, or the same yes or no.
-    Precision is over predicted answers, recall over questions with an answer.
+
+    Parameters
+    ----------
+    pairs
+        Records, with `annotations` or the answer of one annotator, each with its prediction: `type`,
+        `long_answer`, and, for short answers, `answer`, `paragraph` and `start`.
+    kind
+        The answers that are compared, and the prefix of the metrics.
+
+    Returns
+    -------
+    F1, precision over predicted answers, and recall over questions with an answer.
     """
     answerable = predicted = correct = 0
     for record, prediction in pairs:
         annotations = record.annotations or (record,)
         has_type = prediction.get("type")
+
+        truths: list[Any] = []
         if kind == "long":
             answer = None if has_type == "null" else prediction.get("long_answer")
-            truths: list[Any] = [annotation.long_answer for annotation in annotations]
+            for annotation in annotations:
+                truths.append(annotation.long_answer)
         else:
             texts = set()
             if has_type == "short" and prediction["answer"]:
                 keys = ("paragraph", "start", "answer")
                 texts.add(tuple(prediction.get(key) for key in keys))
             answer = short_answer(has_type, texts)
-            truths = []
             for annotation in annotations:
                 texts = {(a.paragraph, a.start, a.text) for a in annotation.answers}
                 truths.append(short_answer(annotation.type, texts))
-        found = sum(truth is not None for truth in truths)
-        has_answer = found >= min(ENOUGH, len(truths))
+
+        annotators = sum(truth is not None for truth in truths)
+        has_answer = annotators >= min(ENOUGH, len(truths))
         answerable += has_answer
-        predicted += answer is not None
-        correct += has_answer and answer is not None and answer in truths
-    precision, recall = correct / max(predicted, 1), correct / max(answerable, 1)
+        if answer is not None:
+            predicted += 1
+            correct += has_answer and answer in truths
+
+    precision = correct / max(predicted, 1)
+    recall = correct / max(answerable, 1)
     return {
         f"{kind}_f1": f1(precision, recall),
         f"{kind}_precision": precision,

@@ -95,6 +95,11 @@ class Paragraph(Strict):
     sentences: tuple[str, ...] = Field(min_length=1)
 
     @property
+    def heading(self) -> str:
+        """The title between spaces, or a space."""
+        return f" {self.title} " if self.title else " "
+
+    @property
     def text(self) -> str:
         return "".join(self.sentences)
 
@@ -141,14 +146,14 @@ class QuestionRecord(Record, Annotation):
     @cached_property
     def context(self) -> str:
         """All paragraphs, each after its title."""
-        return "".join(f" {part.title} {part.text}" for part in self.paragraphs)
+        return "".join(part.heading + part.text for part in self.paragraphs)
 
     @cached_property
     def starts(self) -> list[int]:
         """Positions of the paragraphs' texts in `context`."""
         starts, end = [], 0
         for paragraph in self.paragraphs:
-            starts.append(end + len(paragraph.title) + 2)
+            starts.append(end + len(paragraph.heading))
             end = starts[-1] + len(paragraph.text)
         return starts
 

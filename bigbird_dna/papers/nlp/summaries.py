@@ -200,8 +200,8 @@ def prepare(section: SummariesTaskConfig, directory: Path) -> None:
 
 def public_record(row: Mapping[str, Any]) -> dict[str, Any] | None:
     """Convert a row of arXiv, PubMed, BigPatent, XSum or CNN/DailyMail; None if a part is empty."""
-    document = row.get("document") or row.get("article") or row["description"]
-    summary = row.get("summary") or row.get("abstract") or row["highlights"]
+    document = row.get("document", row.get("article", row.get("description", "")))
+    summary = row.get("summary", row.get("abstract", row.get("highlights", "")))
     if not document.strip() or not summary.strip():
         return None
     return {"document": document, "summary": summary}
@@ -210,7 +210,9 @@ def public_record(row: Mapping[str, Any]) -> dict[str, Any] | None:
 def open_pegasus(directory: Path) -> tuple[Any, Any]:
     """Return the network and the tokenizer of a checkpoint of BigBird-Pegasus."""
     with reading(directory, "cannot be loaded", Exception):
-        network = BigBirdPegasusForConditionalGeneration.from_pretrained(directory)
+        network = BigBirdPegasusForConditionalGeneration.from_pretrained(
+            directory, dtype=torch.float32
+        )
         return network, AutoTokenizer.from_pretrained(directory)
 
 

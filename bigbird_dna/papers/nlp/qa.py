@@ -102,32 +102,49 @@ class AnswerNetwork(QuestionAnswerer):
         owners: Tensor,
         labels: dict[str, Tensor] | None = None,
     ) -> dict[str, Any]:
-        """Return the scores of tokens (B, L, 4), types (B, 5) and anchors (B, A), and the loss.
+        """Score the windows of questions.
 
-        `token_type_ids` (B, L) are 1 for tokens of the context, which is followed by one more token. `anchors` (B, A)
-        are positions among extra globals and tokens. `global_ids` (B, G) are the tokens whose embeddings the
-        extra globals have, and `owners` (B, L) as in `Globals.owners`. `labels` are those of `window_labels`.
+        Parameters
+        ----------
+        input_ids
+            Tokens (B, L), padded on the right.
+        token_type_ids
+            1 for tokens of the context, (B, L); one more token follows it.
+        anchors
+            Positions (B, A) among extra globals and tokens; -1: none.
+        global_ids
+            Tokens (B, G) whose embeddings the extra globals have.
+        owners
+            Extra global (B, L) of each token, as in `Globals.owners`.
+        labels
+            Those of `window_labels`.
+
+        Returns
+        -------
+        `spans` (B, L, 4), scores of the first and the last token of the answer and of the long answer,
+        `types` (B, 5), `anchors` (B, A), and with labels the `loss`.
         """
         extra = None
         if global_ids.shape[1]:
             extra = Globals(self.encoder.embeddings.token(global_ids), owners)
+
         positions = torch.arange(1, input_ids.shape[1] + 1, device=input_ids.device)
         lengths = (token_type_ids * positions).amax(1) + 1
         encoded = self.encoder.encode(input_ids, lengths, token_type_ids, extra)
         hidden = self.dropout(torch.cat(encoded, dim=1))  # (B, G + L, D)
+
         # The score of [CLS] means no answer.
         allowed = token_type_ids.bool()
         allowed[:, 0] = True
-        spans = [
-            self.scores(encoded.tokens, ~allowed),
-            self.long_spans(self.dropout(encoded.tokens)),
-        ]
+        short = self.scores(encoded.tokens, ~allowed)
+        long = self.long_spans(self.dropout(encoded.tokens))
+        spans = torch.cat([short, long], dim=-1).float()
+
         index = anchors.clamp(min=0)[..., None].expand(-1, -1, hidden.shape[2])
         scores = self.anchors(hidden.gather(1, index))[..., 0]
+
         output: dict[str, Any] = {
-            "spans": torch.cat(spans, -1)
-            .float()
-            .masked_fill(~allowed[..., None], -torch.inf),
+            "spans": spans.masked_fill(~allowed[..., None], -torch.inf),
             "types": self.types(hidden[:, 0]).float(),
             "anchors": scores.float().masked_fill(anchors < 0, -torch.inf),
         }
@@ -141,6 +158,7 @@ class AnswerNetwork(QuestionAnswerer):
         if self.form == "wikihop":
             each = output["anchors"].log_softmax(-1).masked_fill(facts < 1, 0)
             return -each.sum() / len(facts)
+
         spans = output["spans"].unbind(-1)
         loss = span_loss(spans[0], spans[1], labels["spans"])
         if self.form == "natural_questions":
@@ -152,6 +170,7 @@ class AnswerNetwork(QuestionAnswerer):
                 output["anchors"], facts.float(), reduction="none"
             )
             loss += each.masked_fill(facts < 0, 0).sum() / len(facts)
+
         return loss
 
 
@@ -171,33 +190,50 @@ class Window(NamedTuple):
         tokens = np.flatnonzero(inside)
         if not len(tokens):
             return None
+
         first, last = int(tokens[0]), int(tokens[-1])
         if self.start[first] > start or self.end[last] < end:
             return None
+
         return first, last
 
 
 def make_windows(
     record: QuestionRecord, tokenizer: Any, section: AnswersTaskConfig, extra: int
 ) -> list[Window]:
-    """Divide a record into inputs of at most `section.length` tokens, which share `section.stride` tokens.
+    """Divide a record into inputs of the network.
 
-    With `extra` globals, these represent, in order, [CLS], the question's tokens, the candidates, and each
-    paragraph of the window with, if supporting facts are predicted, each of its sentences; parts beyond the
-    number `extra` have none. Their embeddings are those of the tokens, or of [UNK], [SEP] and [MASK] for
-    candidates, paragraphs and sentences. `DataError` if question and candidates leave too few tokens.
+    Parameters
+    ----------
+    record
+        A question with its context, and, of WikiHop, with candidates.
+    tokenizer
+        As from `fast_tokenizer`.
+    section
+        Its `length` is the most tokens of an input, its `stride` the tokens that consecutive inputs share.
+    extra
+        Number of extra globals. They represent, in order, [CLS], the question's tokens, the candidates, and
+        each paragraph of the window with, of HotpotQA, each of its sentences; parts beyond this number have
+        none. Their embeddings are those of the tokens, or of [UNK], [SEP] and [MASK] for candidates,
+        paragraphs and sentences.
+
+    Returns
+    -------
+    At least one window. `DataError` if question and candidates leave too few tokens for the context.
     """
     # A text begins with a space: tokens of words depend on it.
     candidates = record.candidates if section.form == "wikihop" else ()
     header = tokenizer.sep_token.join(
         [f" {text}" for text in (record.question, *candidates)]
     )
+
     size = len(tokenizer(header)["input_ids"])
     if size + section.stride + 1 >= section.length:
         raise DataError(
             f"record {record.id!r}: question and {len(candidates)} candidates have {size} tokens; length "
             f"{section.length} leaves too few tokens for the paragraphs"
         )
+
     encoded = tokenizer(
         header,
         record.context,
@@ -213,10 +249,11 @@ def make_windows(
     parts, lengths = [], []
     for number, paragraph in enumerate(record.paragraphs):
         parts.append((number, NONE))
-        lengths.append(len(paragraph.title) + 2)
+        lengths.append(len(paragraph.heading))
         for sentence, text in enumerate(paragraph.sentences):
             parts.append((number, sentence))
             lengths.append(len(text))
+
     part_of = np.repeat(np.array(parts), lengths, axis=0)
     visible = np.array([not letter.isspace() for letter in record.context])
     word_of = (visible & ~np.roll(visible, 1)).cumsum()
@@ -231,7 +268,7 @@ def make_windows(
         types[-1] = 0
         in_context = np.array(types, bool)
         start, end = np.where(in_context[:, None], offsets, 0).T
-        start += in_context & ~visible[start]
+        start += in_context & ~visible[start]  # a token has the space before it
         first = np.minimum(start, len(visible) - 1)
 
         # Globals: token and what it represents.
@@ -241,6 +278,7 @@ def make_windows(
         separators = 0
         for position, token in enumerate(ids[:-1]):
             unit = token, position, NONE
+
             if in_context[position]:
                 number, sentence = part_of[first[position]].tolist()
                 unit = tokenizer.sep_token_id, number, NONE
@@ -249,11 +287,13 @@ def make_windows(
                     unit = tokenizer.mask_token_id, number, sentence
             elif separators:
                 unit = tokenizer.unk_token_id, separators - 1, 0
+
             slot = slots.setdefault(unit, len(slots))
             owners.append(slot if slot < extra else NONE)
             if unit[2] != NONE and (slot < extra or not extra):
                 anchors.setdefault(unit[1:], slot if extra else position)
             separators += token == tokenizer.sep_token_id
+
         global_ids = [token for token, _, _ in slots]
         inputs = {
             "input_ids": ids,
@@ -262,6 +302,7 @@ def make_windows(
             "global_ids": (global_ids + [tokenizer.pad_token_id] * extra)[:extra],
             "owners": [*owners, NONE],
         }
+
         is_answer = in_context & (part_of[first, 1] != NONE)
         paragraphs = np.where(is_answer, part_of[first, 0], NONE)
         windows.append(
@@ -283,10 +324,23 @@ def collate(rows: Sequence[Mapping[str, Any]], pad_id: int) -> dict[str, Tensor]
 def window_labels(
     window: Window, record: QuestionRecord, section: AnswersTaskConfig
 ) -> dict[str, Any]:
-    """Return the true answer of a window, without one the span of [CLS].
+    """Return the true answer of a window.
 
-    Answers without a position match all occurrences (TriviaQA): words are compared without case, by letters
-    and digits only, without articles at the beginning.
+    Parameters
+    ----------
+    window
+        One of the windows of `record`.
+    record
+        A question with its answers. Those without a position match all occurrences (TriviaQA): words are
+        compared without case, by letters and digits only, without articles at the beginning.
+    section
+        The task.
+
+    Returns
+    -------
+    `spans`, first and last token of each occurrence of an answer, without one those of [CLS]; `long_spans`,
+    the same of the long answer; `types`, a number among `TYPES`; and `facts`, for each anchor whether it is
+    right, 0 or 1.
     """
     spans = set()
     has_positions = any(answer.start is not None for answer in record.answers)
@@ -294,6 +348,7 @@ def window_labels(
         if answer.paragraph is not None and answer.start is not None:
             start = record.starts[answer.paragraph] + answer.start
             spans.add(window.find(start, start + len(answer.text)))
+
         words = re.findall(r"\w+", answer.text)
         while words and words[0].lower() in ("a", "an", "the"):
             words = words[1:]
@@ -301,15 +356,19 @@ def window_labels(
             pattern = r"\b" + r"\W+".join(words) + r"\b"
             for match in re.finditer(pattern, record.context, re.IGNORECASE):
                 spans.add(window.find(*match.span()))
+
     known = sorted(span for span in spans if span is not None)
+
     kind, long = record.type or "short", None
     if record.long_answer is not None:
         long = window.find(*record.bounds(record.long_answer))
         if long is None:
             kind = "null"
+
     true_anchors = {*record.facts}
     if section.form == "wikihop":
         true_anchors = {(record.candidates.index(record.answers[0].text), 0)}
+
     return {
         "spans": [token for span in known for token in span] or [0, 0],
         "long_spans": long or (0, 0),
@@ -345,15 +404,18 @@ def train(section: AnswersTaskConfig, home: Path, **options: Any) -> None:
             rng = np.random.default_rng(seed)
             windows = make_windows(record, tokenizer, section, extra)
             pairs = [(w.inputs, window_labels(w, record, section)) for w in windows]
+
             answered = []
             for pair in pairs:
                 if any([*pair[1]["spans"], *pair[1]["long_spans"]]):
                     answered.append(pair)
             if answered and rng.random() < 0.5:
                 pairs = answered
+
             window, label = pairs[int(rng.integers(len(pairs)))]
             inputs.append(window)
             labels.append(label)
+
         return {**collate(inputs, pad_id), "labels": collate(labels, pad_id)}
 
     network = AnswerNetwork(start.config, section.form)
@@ -368,12 +430,31 @@ def predict(
     device: torch.device,
     batch_size: int,
 ) -> Iterator[dict[str, Any]]:
-    """Yield each record's answer, its position in the source, and other outputs of the form."""
+    """Predict the answers of records.
+
+    Parameters
+    ----------
+    section
+        The task.
+    directory
+        Its model. `ModelError` if it is of another task.
+    path
+        Records. `DataError` names a line that is none.
+    device
+        Where to compute.
+    batch_size
+        Windows that are computed together.
+
+    Yields
+    ------
+    For each record its `id` and the result of `decode`.
+    """
     model, network, tokenizer = open_trained(directory, LongAnswersSettings, device)
     for record in read_records(path, QuestionRecord):
         windows = make_windows(
             record, tokenizer, section, model.config.num_global_tokens
         )
+
         scores = []
         for first in range(0, len(windows), batch_size):
             rows = [w.inputs for w in windows[first : first + batch_size]]
@@ -382,6 +463,7 @@ def predict(
                 output = network(**{key: x.to(device) for key, x in batch.items()})
             for row in range(len(rows)):
                 scores.append({key: x[row].cpu().numpy() for key, x in output.items()})
+
         yield decode(record, windows, scores, section)
 
 
@@ -393,9 +475,25 @@ def decode(
 ) -> dict[str, Any]:
     """Combine the scores of a record's windows to its prediction.
 
-    Scores of answers are sums of logits minus those of [CLS], which means no answer. Of Natural Questions,
-    the paragraph with the best long answer is predicted, with the type of its window, and, as in the data
-    set, the best short answer in it.
+    Scores of answers are sums of logits minus those of [CLS], which means no answer.
+
+    Parameters
+    ----------
+    record
+        The question.
+    windows
+        All of its windows.
+    scores
+        Output of the network for each of them, without padding in front.
+    section
+        The task. Its form determines the prediction.
+
+    Returns
+    -------
+    `answer`, with `paragraph`, `start` and `score` of the best span. HotpotQA: also `type` and `facts`, the
+    sentences with a positive score. WikiHop: the candidate with the highest sum of scores. Natural Questions:
+    `long_answer` and `long_score`, the paragraph with the best long answer, with the `type` of its window,
+    and, as in the data set, the best short answer in it.
     """
     prediction: dict[str, Any] = {"id": record.id, "answer": ""}
     if section.form == "natural_questions":
@@ -406,11 +504,13 @@ def decode(
         spans = output["spans"].astype(float)
         for name, value in zip(window.anchors, output["anchors"], strict=False):
             anchors[name].append(float(value))
+
         if section.form == "natural_questions":
             for number in {*window.paragraph.tolist()} - {NONE}:
                 long = window.find(*record.bounds(number))
                 if long is None:
                     continue
+
                 score = float(
                     spans[long[0], 2] + spans[long[1], 3] - spans[0, 2:].sum()
                 )
@@ -430,6 +530,7 @@ def decode(
             if answer and answer["score"] > best:
                 best = answer["score"]
                 prediction |= answer
+
     if section.form == "wikihop" and anchors:
         candidate, _ = max(anchors, key=lambda name: sum(anchors[name]))
         prediction["answer"] = record.candidates[candidate]
@@ -441,6 +542,7 @@ def decode(
         prediction["type"] = kind
         facts = [list(name) for name, values in anchors.items() if max(values) > 0]
         prediction["facts"] = sorted(facts)
+
     return prediction
 
 
@@ -459,6 +561,7 @@ def best_answer(
     tokens = np.arange(len(window.paragraph))
     allowed = (window.paragraph != NONE) & (tokens >= inside[0]) & (tokens <= inside[1])
     starts, ends = np.where(allowed[:, None], spans[: len(tokens), :2], -np.inf).T
+
     likely = np.argsort(-starts, kind="stable")[:BEGINNINGS, None]
     fits = (
         (tokens >= likely)
@@ -469,6 +572,7 @@ def best_answer(
     row, last = np.unravel_index(scores.argmax(), scores.shape)
     if scores[row, last] == -np.inf:
         return {}
+
     first = likely[row, 0]
     number = int(window.paragraph[first])
     return {
@@ -482,7 +586,11 @@ def best_answer(
 def evaluate(
     section: AnswersTaskConfig, path: Path, predictions: Path
 ) -> dict[str, Any]:
-    """Return the official metrics of the data set of the section's `form`."""
+    """Return the official metrics of the data set of the section's `form`.
+
+    `path` has labeled records, `predictions` the predictions of all of them. `DataError` names a file and what
+    it lacks.
+    """
     records = read_labeled(path, QuestionRecord, section)
     lines = read_predictions(predictions, "answer", records)
     return official_metrics(section.form, list(zip(records, lines, strict=True)))
