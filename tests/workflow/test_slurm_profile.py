@@ -26,7 +26,6 @@ TARGETS = (
     "ablation",
     "long_range_arena",
     "byte_lm",
-    "theory",
 )
 DENSITY = {
     "byte_lm": {

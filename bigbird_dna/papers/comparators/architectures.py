@@ -44,10 +44,12 @@ class DeePromoter(nn.Module):
         super().__init__()
         self.positions = length // 6  # even widths can add one
         self.motifs = nn.ModuleList()
+
         for width in (27, 14, 7):
             motifs = nn.Conv1d(4, filters, width, padding=width // 2)
             pool = nn.MaxPool1d(6)
             self.motifs.append(nn.Sequential(motifs, nn.ReLU(), pool, nn.Dropout(0.5)))
+
         self.dense = nn.Sequential(
             Recurrent(3 * filters, units),
             nn.Flatten(),

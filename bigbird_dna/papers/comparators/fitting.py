@@ -105,8 +105,12 @@ def fit_promoters(
         model = promoter_regression(name, section.evaluation.baseline_kmer, seed)
         model.fit(texts, labels)
     else:
-        model = GkmSvm(seed=seed) if name == "gkm-svm" else user_comparator(name)
+        if name == "gkm-svm":
+            model = GkmSvm(seed=seed)
+        else:
+            model = check_import("comparator", name)()
         model.fit(TextWindows(texts, labels), held_out)
+
     predictions = held_out_predictions(
         data, sequences, lambda texts: np.reshape(model.predict(texts), len(texts))
     )
@@ -115,6 +119,7 @@ def fit_promoters(
         if name in NETWORKS:
             copyfile(model.trained.log, directory / "training.jsonl")
             model.finish()
+
     return {split: split_metrics(predictions, split) for split in ("valid", "test")}
 
 
@@ -137,6 +142,7 @@ def fit_tracks(
     for split in ("train", "valid"):
         if not len(bins.rows(split)):
             raise DataError(f"{data}: contains no bins of the split {split!r}")
+
     genome = Reference(reference)
     rows = sample(bins.rows("train"), BASELINE_BINS, (evaluation.seed, 8))
     learned = BinWindows(bins, genome, length, rows)
@@ -167,7 +173,8 @@ def fit_tracks(
     elif name == "gkm-svm":
         model = GkmSvm(both_strands=True, seed=seed)
     else:
-        model = user_comparator(name)
+        model = check_import("comparator", name)()
+
     log(f"{name}: {learned.shape[0]:,} training bins, windows of {length:,} bp")
     model.fit(learned, held_out)
     windows = BinWindows(bins, genome, length, held_out_rows(bins, evaluation))
@@ -176,17 +183,14 @@ def fit_tracks(
     for start in progress(starts, "predicting", len(starts), "parts"):
         rows = np.arange(start, min(start + AT_ONCE, len(predictions)))
         predictions[rows] = model.predict(windows.sequences(rows))
+
     with atomic_directory(output) as directory:
         write_array(directory / "predictions.npy", predictions)
         if name in NETWORKS:
             copyfile(model.trained.log, directory / "training.jsonl")
             model.finish()
+
     return {}
-
-
-def user_comparator(name: str) -> Any:
-    """Return a comparator of the user, MODULE:CLASS; `UsageError` if there is none."""
-    return check_import("comparator", name)()
 
 
 class DrawnBins(BinWindows):
@@ -207,6 +211,7 @@ class DrawnBins(BinWindows):
         rows = np.array(indices, np.intp)
         bins = self.data.windows(self.length, self.rows[rows])
         texts = []
+
         for bin, shift, minus in zip(bins, shifts.tolist(), reverse, strict=True):
             window = replace(
                 bin,
@@ -215,4 +220,5 @@ class DrawnBins(BinWindows):
                 strand="-" if minus else "+",
             )
             texts.append(self.reference.fetch(window))
+
         return texts, self.labels(rows)

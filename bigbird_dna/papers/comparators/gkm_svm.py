@@ -62,6 +62,7 @@ class GkmSvm:
     ) -> None:
         self.length, self.known = length, known
         self.both_strands, self.seed = both_strands, seed
+
         # Number of positions at which each character varies.
         varying = np.zeros(1, np.int64)
         for _ in range(length):
@@ -78,6 +79,7 @@ class GkmSvm:
         """
         common = comb(np.arange(self.length + 1), self.known)  # by matching positions
         counts, columns, ends = [], [], [0]
+
         for text in sequences:
             codes = base_codes(text)
             words = words_ending(codes, self.length)
@@ -92,6 +94,7 @@ class GkmSvm:
             counts.append(times / norm)
             columns.append(words)
             ends.append(ends[-1] + len(words))
+
         return csr_matrix(
             (np.concatenate(counts), np.concatenate(columns), ends),
             shape=(len(sequences), 4**self.length),
@@ -124,12 +127,15 @@ class GkmSvm:
             raise DataError(
                 f"gkm-svm: windows of {learned.length} bp are shorter than words of {self.length} bp"
             )
+
         rows = np.arange(held_out.shape[0])
         tests = self.normalized_counts(held_out.sequences(rows))
         labels = truth.shape[1]
+
         # Weights of words, and offset; the score is the weighted sum of a window's words + offset.
         self.weights = np.zeros((labels, 4**self.length), np.float32)
         self.offsets = np.zeros(labels)
+
         for label in progress(range(labels), "gkm-SVM", labels, "labels"):
             y, y_test = truth[:, label], held_labels[:, label]
             if y.min() == y.max():
@@ -140,6 +146,7 @@ class GkmSvm:
             rows = np.sort(np.append(positive, negative))
             counts = self.normalized_counts(learned.sequences(rows))
             solution, best = np.zeros(len(self._roots) + 1), -np.inf
+
             for strength in STRENGTHS if 0 < y_test.sum() < len(y_test) else (1.0,):
                 solution = self._fit_svm(counts, y[rows] == 1, strength, solution)
                 weights = self.words(solution[:-1]).astype(np.float32)
@@ -148,8 +155,10 @@ class GkmSvm:
                 if area > best:
                     best, self.weights[label] = area, weights
                     self.offsets[label] = solution[-1]
+
         if not self.weights.any():
             raise DataError("gkm-svm: all training windows are of one class")
+
         return self
 
     def _fit_svm(
@@ -170,6 +179,7 @@ class GkmSvm:
 
         options = {"maxiter": 200, "ftol": 1e-9, "gtol": 1e-6}
         fit = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
+
         return np.asarray(fit.x)
 
     def predict(self, sequences: Sequence[str]) -> Floats:

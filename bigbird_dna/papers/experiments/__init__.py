@@ -8,13 +8,9 @@ _TABLE = ("tsv", "json", "md")
 EXPERIMENTS = {
     "table5": [f"tables/table5.{end}" for end in _TABLE],
     "table6": [f"tables/table6.{end}" for end in _TABLE],
-    "table7": [
-        *(f"tables/table7.{end}" for end in _TABLE),
-        "tables/table7_tracks.tsv",
-    ],
+    "table7": [f"tables/table7.{end}" for end in _TABLE],
     "ablation": [f"ablation/ablation.{end}" for end in _TABLE],
     "long_range_arena": [f"long_range.{end}" for end in _TABLE],
     "byte_lm": ["byte_lm.tsv"],
-    "theory": ["theory/receptive_field.tsv", "theory/turing_machines.tsv"],
 }
 """Files of each experiment below the run's `report`, all in one directory."""

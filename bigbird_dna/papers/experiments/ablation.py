@@ -45,6 +45,7 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
     batch_size = max(1, ablation.batch_tokens // ablation.tokens)
     warmup = min(pretraining.optimizer.warmup_steps, max(1, ablation.steps // 3))
     configs = {}
+
     for mechanism, seed in product(ablation.mechanisms, ablation.seeds):
         same = mechanism == config.encoder.attention
         options = config.encoder.attention_options if same else {}
@@ -64,14 +65,17 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
         }
         name = f"{mechanism}-seed{seed}"
         configs[mechanism, seed] = changed(config, keys, f"ablation: {name}")
+
     inputs = [config.paths.token_store("train"), config.paths.tokenizer]
     models = []
+
     for (mechanism, seed), run in configs.items():
         name = f"{mechanism}-seed{seed}"
         work = partial(pretrain_and_score, run)
         trainings.run(name, run, "pretraining", work, inputs)
         model = trainings.model(name)
         models.append({"mechanism": mechanism, "seed": seed, "model": model})
+
     if not trainings.complete():
         return []
 
@@ -89,6 +93,7 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
     title = "Attention mechanisms on the same DNA"
     with into_directory(output) as directory:
         write_result(directory, "ablation", title, table, notes)
+
     return [f"ablation: {len(table):,} mechanisms"]
 
 
@@ -120,12 +125,14 @@ def pretrain_and_score(
         )
 
     task = PretrainingTask(config, tokens, config.paths.tokenizer)
+
     return train(task, model, checkpoints, world, score)
 
 
 def mechanism_table(config: Config, models: pd.DataFrame) -> pd.DataFrame:
     """Return a row per mechanism, with means over seeds; `DataError` if models had other masked tokens."""
     bits: list[Any] = []
+
     for model in models["model"]:
         path = model / "predictions.npz"
         values, bases, blocks = read_arrays(path, "bits", "bases", "blocks")
@@ -136,6 +143,7 @@ def mechanism_table(config: Config, models: pd.DataFrame) -> pd.DataFrame:
                 f"{path}: masked tokens differ from those of {models['model'].iloc[0]}"
             )
         bits.append(values)
+
     ablation = config.ablation
     table = compare_seeds(
         "bits_per_base",
@@ -150,4 +158,5 @@ def mechanism_table(config: Config, models: pd.DataFrame) -> pd.DataFrame:
     seconds = logs.map(lambda log: log["seconds"].max()).groupby(models["mechanism"])
     table["seconds"] = table["mechanism"].map(seconds.mean())
     table["published_masked_accuracy"] = table["mechanism"].map(PUBLISHED)
+
     return table

@@ -76,6 +76,7 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
         return []
     with into_directory(output) as directory:
         write_tsv(directory / "byte_lm.tsv", pd.DataFrame([result]))
+
     return [
         f"{result['bits_per_byte']:.4f} bits per byte; by LZMA {result['by_lzma']:.4f}"
     ]
@@ -145,6 +146,7 @@ def read_images(format: str, path: Path) -> Iterator[Bytes]:
                 f"{path}: data of shape {images.shape} and type {images.dtype}: expected images of {size:,} "
                 "bytes each"
             )
+
     for image in images:
         yield image.reshape(3, -1).T.ravel()
 
@@ -160,6 +162,7 @@ def read_documents(format: str, path: Path) -> Iterator[bytes]:
         for text in articles:
             yield text.encode() if isinstance(text, str) else text
         return
+
     line = 0
     try:
         with gzip.open(path, "rb") as stream:
@@ -185,6 +188,7 @@ def read_stream(
     images = format in IMAGE_SIDES
     read: Any = read_images if images else read_documents
     symbols: list[Symbols] = []
+
     for path in paths:
         for data in read(format, path):
             if limit <= 0 or (images and symbols and len(data) > limit):
@@ -196,8 +200,10 @@ def read_stream(
                 text = np.frombuffer(data[:limit], np.uint8)
                 symbols.append(np.append(text.astype(np.uint16), np.uint16(END)))
             limit -= len(data)
+
     if not symbols:
         raise DataError(f"{paths[0]}: contains no text")
+
     return ByteStream(np.concatenate(symbols), length, images)
 
 
@@ -331,4 +337,5 @@ class BytesTask(Task[CausalNetwork, Floats]):
         }
         result = without_nan(result)  # a single input has no interval
         write_network(directory, self.encoder, trained, result)
+
         return result

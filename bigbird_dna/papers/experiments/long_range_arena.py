@@ -66,12 +66,14 @@ TOKENS_AT_ONCE = 1 << 15
 def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
     """Train the classifiers of each task, and compare them; without the section, sizes are those published."""
     section = config.long_range_arena or LongRangeConfig()
+
     for encoder in section.encoders.values():
         encoder.check_no_bases()
         if encoder.causal and section.pooling == "cls":
             raise ConfigError(
                 "long_range_arena.pooling must be mean with encoder.causal: the first token attends to no other"
             )
+
     results = []
     for task, attention, seed in product(
         section.tasks, section.encoders, section.seeds
@@ -79,11 +81,13 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
         name = f"{task}-{attention}-seed{seed}"
         work = partial(train_classifier, section, task, attention, seed)
         results.append(trainings.run(name, config, "long-range", work))
+
     if not trainings.complete():
         return []
     table = accuracy_table(pd.DataFrame(results))
     with into_directory(output) as directory:
         write_result(directory, "long_range", "Long-Range Arena", table)
+
     return [f"long_range_arena: {len(table):,} rows"]
 
 
@@ -101,9 +105,11 @@ def train_classifier(
         examples = generate_listops(section.listops, section.data_seed)
     else:
         examples = generate_pathfinder(section.pathfinder, section.data_seed)
+
     table = pd.DataFrame(examples, columns=["split", "tokens", "target", "giveaway"])
     splits = dict([*table.groupby("split")])
     classifier = SequenceTask(section, task, attention, seed, splits)
+
     return train(classifier, output, checkpoints, world)
 
 
@@ -149,6 +155,7 @@ def generate_listops(config: ListOpsConfig, seed: int) -> Iterator[Example]:
     """Yield distinct expressions of all splits, determined by seed, split and number, with their first operator;
     `DataError` if there are too few."""
     seen: set[int] = set()  # hashes, as expressions may be long
+
     # The test split comes first, so that it does not depend on the number of training examples.
     for split in reversed(SPLITS):
         count = getattr(config.examples, split)
@@ -183,12 +190,14 @@ def _grow(
         value = source.randrange(10)
         tokens.append(DIGIT + value)
         return value
+
     operator = source.randrange(len(OPERATORS))
     tokens.append(OFFSET + operator)
     values = []
     for _ in range(source.randint(2, config.arguments)):
         values.append(_grow(source, config, depth + 1, tokens))
     tokens.append(END)
+
     return OPERATORS[operator][1](values)
 
 
@@ -226,6 +235,7 @@ def draw_paths(
     dash = np.arange(dashes).repeat(DASH_POINTS)
     adjacent = abs(dash[:, None] - dash) <= 1
     apart = [(adjacent | (cdist(path, path) >= APART)).all() for path in paths]
+
     return np.asarray(paths[np.array(apart, bool)])
 
 
@@ -238,9 +248,11 @@ def draw_image(
     image.
     """
     connected = rng.random() < 0.5
+
     for _ in range(ROUNDS):
         scale = rng.uniform(*SCALES)
         long_paths = draw_paths(rng, CANDIDATES, config.dashes, scale, config.size)
+
         for first, second in combinations(long_paths, 2):
             ends, others = first[[0, -1]], second[[0, -1]]
             length = np.linalg.norm(ends[1] - ends[0])
@@ -267,6 +279,7 @@ def draw_image(
             image = np.rint(255 * shade).astype(np.uint8)
             distance = float(np.linalg.norm(circles[1] - circles[0]))
             return image.reshape(config.size, config.size), connected, distance
+
     raise DataError(
         f"pathfinder: two paths of {config.dashes} dashes do not fit into {config.size} pixels; use fewer dashes"
     )
@@ -381,6 +394,7 @@ class SequenceTask(Task[Classifier, np.ndarray]):
         train, test = self.data["train"], self.data["test"]
         right, count = int((measured == test["target"]).sum()), len(test)
         interval = binomtest(right, count).proportion_ci(method="wilson")
+
         # The most frequent class of each operator, or one threshold of the distance.
         depth = None if self.task == "listops" else 1
         tree = DecisionTreeClassifier(max_depth=depth, random_state=0)
@@ -398,4 +412,5 @@ class SequenceTask(Task[Classifier, np.ndarray]):
             "steps": trained.progress.step,
         }
         write_network(directory, self.encoder, trained, result)
+
         return result

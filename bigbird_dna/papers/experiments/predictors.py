@@ -55,8 +55,10 @@ def train_predictors(
     trained, and the directory `model` with its predictions.
     """
     tables, paths, bins = config.tables, config.paths, config.chromatin.data
+
     # Name in directories, window, row of the table, changed keys and pretrained weights.
     predictors: list[tuple[str, int, str, str, dict[str, Any], Path | None]] = []
+
     for name, initial in product(names, tables.initializations):
         window, predictor = bins.window, config.encoder.attention
         keys: dict[str, Any] = {f"{task}.model.initial": initial}
@@ -69,19 +71,23 @@ def train_predictors(
         path = start if initial == PRETRAINED else None
         label = f"{name}-{initial}"
         predictors.append((label, window, predictor, initial, keys, path))
+
     for name in getattr(tables, task):
         window = bins.bin if name == "gkm-svm" else max(KMER_WINDOW, bins.bin)
         predictors.append((name, window, name, "", {}, None))
 
     evaluation = getattr(config, task).evaluation.model_dump(mode="json")
     rows = []
+
     for label, window, predictor, weights, keys, path in predictors:
         prefix = ""
         if task == "promoters":
             window = config.promoters.windows.length
             prefix = f"{window}-{negative_set}-"
+
         trained = weights != "" or label in NETWORK_NAMES
         rates = (tables.learning_rates if trained else None) or [None]
+
         for rate, seed in product(rates, tables.seeds if trained else tables.seeds[:1]):
             directory = f"{prefix}{label}-seed{seed}"
             changes = {**keys, f"{task}.training.seed": seed}
@@ -123,6 +129,7 @@ def train_predictors(
                     "model": trainings.model(directory),
                 }
             )
+
     return pd.DataFrame(rows)
 
 
@@ -158,6 +165,7 @@ def finetune(
         )
 
     chromatin = ChromatinTask(config, tokenizer, start, data, genome, window, 0)
+
     return train(chromatin, output, checkpoints, world, predict)
 
 
@@ -178,4 +186,5 @@ def choose_rates(models: pd.DataFrame) -> pd.DataFrame:
     rates = models.groupby([*kinds, "learning_rate"], dropna=False)
     loss = rates["validation_loss"].transform("mean")
     lowest = loss.groupby([models[column] for column in kinds]).transform("min")
+
     return models[(loss == lowest) | loss.isna()].reset_index(drop=True)

@@ -96,6 +96,7 @@ class Trainings:
             if processes.is_first:
                 done.parent.mkdir(parents=True, exist_ok=True)
                 write_json(done, {"settings": settings, "metrics": metrics})
+
         return metrics
 
     def complete(self) -> bool:
@@ -140,30 +141,37 @@ def compare_seeds(
     """
     models = models.reset_index(drop=True)
     rows = []
+
     for _, kind in models.groupby([*by], sort=False):
         sampled = metrics.of([*kind.index])
         if class_blocks:
             mean = mean_auroc(sampled, class_blocks)
         else:
             mean = with_width(mean_over_seeds(sampled, (0.0, largest)))
+
         other = models
         for column in by:
             value = reference.get(column, kind[column].iloc[0])
             other = other[other[column] == value]
+
         left, right = kind["seed"].reset_index(), other["seed"].reset_index()
         if len(kind) == 1:
             pairs = left.merge(right, how="cross")
         else:
             pairs = left.merge(right, on="seed")
+
         difference = UNDEFINED
         if len(pairs) and not other.index.equals(kind.index):
             first = metrics.of([*pairs["index_x"]])
             second = metrics.of([*pairs["index_y"]])
             change = first.minus(second) if sign > 0 else second.minus(first)
             difference = with_width(mean_over_seeds(change, (-largest, largest)))
+
         rows.append([*kind[[*by]].iloc[0], len(kind), *mean, *difference])
+
     ends = ("", "_low", "_high")
     columns = [column + end for column in (name, "difference") for end in ends]
+
     return pd.DataFrame(rows, columns=[*by, "seeds", *columns])
 
 

@@ -33,6 +33,7 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
         raise ConfigError("table5: needs a genome.reference to pretrain on")
     training, paths = config.pretraining, config.paths
     files = {}
+
     for model in config.tables.models:
         # As many tokens per step as the run's own model.
         tokens = training.batch_size * training.sequence_tokens
@@ -45,6 +46,7 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
         work = partial(pretrain, changes)
         trainings.run(model.name, changes, "pretraining", work, inputs)
         files[model.name] = trainings.model(model.name) / "predictions.tsv"
+
     if not trainings.complete():
         return []
 
@@ -57,6 +59,7 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
     title = "Table 5: bits per base of held-out sequence"
     with into_directory(output) as directory:
         write_result(directory, "table5", title, table, notes)
+
     return [f"table5: {len(table):,} rows"]
 
 
@@ -85,6 +88,7 @@ def pretrain(
         )
 
     task = PretrainingTask(config, config.paths.tokens, config.paths.tokenizer)
+
     return train(task, model, checkpoints, world, evaluate)
 
 
@@ -95,11 +99,14 @@ def bits_table(bits: Path, models: Mapping[str, Path]) -> pd.DataFrame:
     table = of_split(read_bits(bits), "test")[columns]
     is_model = table["predictor"] == MODEL
     tables = [table[is_model]]
+
     for name, path in models.items():
         rows = of_split(read_bits(path), "test")[columns]
         rows = rows[rows["predictor"] == MODEL]
         tables.append(rows.assign(predictor=f"{MODEL} {name}"))
+
     table = pd.concat([*tables, table[~is_model]], ignore_index=True)
     table["published"] = table["predictor"].map(PUBLISHED).astype(float)
     ends = {"low": "bits_per_base_low", "high": "bits_per_base_high"}
+
     return table.rename(columns=ends)

@@ -45,11 +45,13 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
     if not config.has_promoters:
         raise ConfigError("table6: needs promoters in this run")
     tables, paths, windows = config.tables, config.paths, config.promoters.windows
+
     # Language models by window length and negative set.
     names: dict[tuple[int, str], list[str]] = {
         (windows.length, negative_set): [OWN_MODEL]
         for negative_set in tables.negative_sets or windows.negative_sets
     }
+
     for model in tables.models:
         if model.window:
             key = model.window, CONTEXT_NEGATIVES
@@ -72,6 +74,7 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
         configs[length] = changed(config, keys, f"table6: {name}")
         work = partial(make_windows, configs[length], annotation)
         trainings.run(name, configs[length], "windows", work, inputs)
+
     models = []
     for (length, negative_set), names_of_set in names.items():
         data = trainings.model(f"{length}-windows")
@@ -85,6 +88,7 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
                 negative_set,
             )
         )
+
     if not trainings.complete():
         return []
 
@@ -94,6 +98,7 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
     notes = [PUBLISHED_NOTE, f"Intervals are 95 %, over blocks of {blocks}, and seeds."]
     with into_directory(output, [*chosen["model"]]) as directory:
         write_result(directory, "table6", "Table 6: promoters", table, notes)
+
     return [f"table6: {len(table):,} rows"]
 
 
@@ -114,6 +119,7 @@ def promoter_table(models: pd.DataFrame) -> pd.DataFrame:
     """Return AUROC and F1 on test windows, by window length, negative set and stratum, and the difference of
     the first fine-tuned model to each predictor."""
     tables = []
+
     for _, group in models.groupby(["window", "negative_set"], sort=False):
         group = group.reset_index(drop=True)
         negative_set = str(group["negative_set"][0])
@@ -147,8 +153,10 @@ def promoter_table(models: pd.DataFrame) -> pd.DataFrame:
             table.insert(2, "stratum", stratum)
             table.insert(6, "windows", len(labels))
             tables.append(table)
+
     table = pd.concat(tables, ignore_index=True)
     published = table["predictor"].map(PUBLISHED)
     alike = (table["negative_set"] == "substituted") & (table["stratum"] == ALL)
     table["published_f1"] = published.where(alike & (table["weights"] != RANDOM))
+
     return table

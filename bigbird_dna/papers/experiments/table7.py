@@ -11,7 +11,6 @@ import pandas as pd
 from bigbird_dna.config.experiments import OWN_MODEL, RANDOM
 from bigbird_dna.config.run import Config
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.chromatin.track import Track
 from bigbird_dna.genome.chromatin.tracks import read_tracks
@@ -49,6 +48,7 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
         raise ConfigError("table7: needs tracks, but chromatin.data.tracks is null")
     size = config.chromatin.data.bin
     names = [OWN_MODEL]
+
     for model in config.tables.models:
         if not model.window:
             continue
@@ -58,6 +58,7 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
                 f"({size} bp) and differ from it by an even number"
             )
         names.append(model.name)
+
     data = config.paths.chromatin_data
     models = train_predictors(config, trainings, "chromatin", names, data)
     if not trainings.complete():
@@ -67,21 +68,21 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
     labels = config.paths.held_out_bins / "labels.npz"
     tracks = read_tracks(data / "tracks.tsv")
     least = config.chromatin.min_positives_report
-    medians, each = chromatin_tables(chosen, labels, tracks, least)
+    medians = chromatin_table(chosen, labels, tracks, least)
     notes = [
         PUBLISHED_NOTE,
         f"Intervals are 95 %, over tracks and seeds; none for fewer than {FEWEST_TRACKS} tracks.",
     ]
     with into_directory(output, [*chosen["model"]]) as directory:
         write_result(directory, "table7", "Table 7: chromatin", medians, notes)
-        write_tsv(directory / "table7_tracks.tsv", each)
+
     return [f"table7: {len(medians):,} rows"]
 
 
-def chromatin_tables(
+def chromatin_table(
     models: pd.DataFrame, labels: Path, tracks: Sequence[Track], min_positives: int = 1
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the medians over the tracks of each group, and the AUROC of each track, means over seeds.
+) -> pd.DataFrame:
+    """Return the medians over the tracks of each group, means over seeds.
 
     Tracks with fewer than `min_positives` positive test bins, or without negative ones, are not included in
     medians. Differences are the first fine-tuned model's median minus that of the row.
@@ -90,10 +91,12 @@ def chromatin_tables(
     truth = open_array(labels, "labels")
     names = tuple(track.name for track in tracks)
     scores = []
+
     for model in models["model"]:
         predicted = open_array(model / "predictions.npy", "predictions")
         evaluated, _ = evaluate_tracks(predicted, truth, {}, names)
         scores.append(evaluated["auroc"].to_numpy(np.float64))
+
     aurocs, positives = np.stack(scores), evaluated["positives"].to_numpy()
     enough = (positives >= min_positives) & ~np.isnan(aurocs).any(axis=0)
     if not enough.any():
@@ -104,6 +107,7 @@ def chromatin_tables(
     groups = np.array([track.group for track in tracks])
     first = models.loc[0, ROW].to_dict()
     tables = []
+
     for group in dict.fromkeys(groups[enough].tolist()):
         chosen = aurocs[:, enough & (groups == group)]
         count = chosen.shape[1]
@@ -118,10 +122,5 @@ def chromatin_tables(
         table.insert(0, "group", group)
         table.insert(5, "n_tracks", count)
         tables.append(table)
-    each = []
-    for _, rows in models.groupby(ROW, sort=False):
-        table = pd.DataFrame({"track": names, "group": groups, "positives": positives})
-        table = table.assign(**rows.iloc[0][ROW], seeds=len(rows))
-        table["auroc"] = aurocs[rows.index].mean(axis=0)
-        each.append(table.dropna())
-    return pd.concat(tables, ignore_index=True), pd.concat(each, ignore_index=True)
+
+    return pd.concat(tables, ignore_index=True)

@@ -18,21 +18,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import count, product
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from bigbird_dna.config.mechanisms import OF_PATTERNS
 from bigbird_dna.config.network import EncoderConfig
-from bigbird_dna.config.run import Config
-from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.mechanism import attention_pattern
-from bigbird_dna.papers.experiments.shared import Trainings
 
 Floats = NDArray[np.float64]
 Machine = Mapping[tuple[str, str], tuple[str, str, int]]
@@ -40,7 +34,6 @@ Machine = Mapping[tuple[str, str], tuple[str, str, int]]
 symbol, and move of the head (-1, 0 or 1). The first state is the start state, the input starts at cell 0, and
 the machine halts at a state and symbol without an entry."""
 
-MOST_LAYERS, MOST_STEPS, MOST_TOKENS = 40, 1000, 1024
 BLANK = "_"
 INCREMENT: Machine = {
     ("right", "0"): ("right", "0", 1),
@@ -51,41 +44,6 @@ INCREMENT: Machine = {
     ("carry", BLANK): ("done", "1", 0),
 }
 """A machine that adds 1 to a binary number (highest digit first)."""
-
-
-def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
-    """Write the receptive fields of the run's encoder, and Turing machines on the sparse decoder."""
-    tokens = min(config.encoder.max_length, MOST_TOKENS)
-    fields = receptive_field(config.encoder, tokens, MOST_LAYERS)
-    reach = pd.DataFrame(
-        {
-            "layers": np.arange(1, len(fields) + 1),
-            "reached": [field.mean() for field in fields],
-            "all": ["yes" if field.all() else "no" for field in fields],
-        }
-    )
-    rows = []
-    for tape in ("0", "111", "1011"):
-        steps, state = result = run_on_decoder(INCREMENT, tape, MOST_STEPS)
-        same = result == simulate(INCREMENT, tape, MOST_STEPS)
-        rows.append(
-            {
-                "machine": "increment",
-                "tape": tape,
-                "state": state,
-                "steps": len(steps),
-                "nodes": len(steps) * (len(steps) + 1) // 2,
-                "as_simulated": "yes" if same else "no",
-            }
-        )
-    with into_directory(output) as directory:
-        write_tsv(directory / "receptive_field.tsv", reach)
-        write_tsv(directory / "turing_machines.tsv", pd.DataFrame(rows))
-    last = reach.iloc[-1]
-    return [
-        f"{config.encoder.attention}, {tokens:,} tokens: {last['reached']:.1%} of the pairs are connected after "
-        f"{last['layers']} layers"
-    ]
 
 
 def receptive_field(
@@ -102,9 +60,11 @@ def receptive_field(
             f"encoder.attention {encoder.attention}: its graph depends on the tokens; choose one of "
             f"{', '.join(OF_PATTERNS)}"
         )
+
     length = tokens + encoder.num_global_tokens
     field = np.eye(length, dtype=np.float32)
     fields = []
+
     for layer in range(most_layers):
         if encoder.attention == "full":
             edges = np.ones((length, length), bool)
@@ -116,6 +76,7 @@ def receptive_field(
         fields.append(field > 0)
         if field.all():
             break
+
     return fields
 
 
@@ -140,6 +101,7 @@ def simulate(
     cells = dict(enumerate(tape))
     state, cell = next(iter(machine))[0], 0
     steps: list[Step] = []
+
     while len(steps) < most_steps:
         read = cells.get(cell, BLANK)
         if (state, read) not in machine:
@@ -148,6 +110,7 @@ def simulate(
         steps.append(step)
         cells[cell] = step.written
         state, cell = step.next, cell + step.move
+
     return steps, state
 
 
@@ -172,9 +135,11 @@ def run_on_decoder(
     symbols = [BLANK, *tape, *(unit[1] for unit in machine)]
     symbols += [output[1] for output in outputs]
     states, symbols = list(dict.fromkeys(states)), list(dict.fromkeys(symbols))
+
     # Layer 1: a key and a value per token of the input, with the blank token last.
     input_keys = [*map(_key, range(len(tape))), ANYWHERE]
     input_values = _one_hot([*tape, BLANK], symbols)
+
     # Layer 2: a unit per state and symbol; a unit without an entry keeps all.
     units = list(product(states, symbols))
     entries = [machine.get(unit, (*unit, 0)) for unit in units]
@@ -183,12 +148,15 @@ def run_on_decoder(
     to_state = _one_hot([entry[0] for entry in entries], states)
     to_symbol = _one_hot([entry[1] for entry in entries], symbols)
     moves = np.array([entry[2] for entry in entries], np.float64)
+
     # Layer 3: the key and value of each node.
     keys: list[list[float]] = []
     values: list[Floats] = []
     steps: list[Step] = []
+
     # Node 1 gets the start state at cell 0, and no symbol.
     state, cell, symbol = _one_hot([start], states)[0], 0.0, np.zeros(len(symbols))
+
     for row in count(1):
         for column in range(1, row + 1):
             acts, first = column == row, column == 1
@@ -206,10 +174,12 @@ def run_on_decoder(
                 cell, [keys[node] for node in seen], [values[node] for node in seen]
             )
             cell += float(unit @ moves)
+
         if (before[0], before[2]) not in machine or len(steps) == most_steps:
             return steps, before[0]
         after = states[state.argmax()], symbols[symbol.argmax()]
         steps.append(Step(*before, *after, round(cell) - before[1]))
+
     raise AssertionError  # unreachable: rows are without end
 
 

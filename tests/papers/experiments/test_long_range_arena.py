@@ -313,10 +313,8 @@ def test_from_data_to_table(run: Run, config: Path, tmp_path: Path) -> None:
     [
         {"encoders": {"mine": {"attention": "sparse"}}},
         {"encoders": {"mine": {"heads": 5}}},
-        {"encoders": {"../up": {}}},
         {"encoders": {}},
         {"seeds": [1, 1]},
-        {"listops": {"shortest": 9, "longest": 8}},
     ],
 )
 def test_wrong_sections(changes: dict[str, Any]) -> None:
