@@ -324,26 +324,6 @@ def test_the_tokens_file_says_nothing_of_chromatin_where_no_region_is_held_out()
     }
 
 
-def test_intergenic_negatives_need_an_annotation() -> None:
-    """Of a run; a stage's file has the windows alone."""
-    windows = {"negative_sets": ["genomic", "intergenic"]}
-    stage = stage_values(parse_config({"promoters": {"windows": windows}}), "windows")
-    assert parse_config(stage).promoters.windows.negative_sets == (
-        "genomic",
-        "intergenic",
-    )
-    for values, key in (
-        ({"promoters": {"windows": windows}}, "promoters.windows.negative_sets"),
-        ({"tables": {"negative_sets": ["intergenic"]}}, "tables.negative_sets"),
-    ):
-        held_out = {"assembly": "demo", "valid": ["demo5"], "test": ["demo6"]}
-        config = parse_config({"genome": held_out, **values})
-        with fails(ConfigError, key):
-            config.check_targets()
-        named = config.promoters.model_copy(update={"annotation": "x.gtf"})
-        config.model_copy(update={"promoters": named}).check_targets()
-
-
 def test_keys_of_no_stage() -> None:
     read = {
         name
@@ -360,7 +340,7 @@ def test_keys_of_no_stage() -> None:
     expected = {
         "": "results data_dir num_gpus simulation.megabases",
         "promoters.": "chain shuffled_label_control annotation num_gpus",
-        "sequences.": "data negatives splits sequence_column label_columns split_column task num_gpus",
+        "sequences.": "data negatives sequence_column label_columns split_column task num_gpus",
         "chromatin.": "variants models min_positives_report num_gpus",
         "example_scan.": "stride negative_set max_megabases",
         "tables.": "promoters chromatin initializations seeds negative_sets "

@@ -68,12 +68,12 @@ FASTA = "prepare reference FILE -o OUT.fa.gz"
 SCORE = "score-promoters MODEL FILE -o OUT.tsv --device cpu"
 VARIANTS = "score-variants START_SITES FILE --reference GENOME -o OUT.vcf --device cpu"
 PROMOTERS = "prepare promoters FILE --reference GENOME -o OUT.tsv"
-SEQUENCES = "finetune-sequences FILE -o OUT"
+SEQUENCES = "finetune-sequences FILE -o OUT --task binary"
 ARRAYS = "auc-report FILE LABELS -o OUT"
 CONFIG = "check-config FILE"
 
 CASES = {
-    # FASTA, GenBank and EMBL
+    # FASTA
     "fasta: empty": Case(FASTA, "x.fa", "", "empty"),
     "fasta: no header": Case(FASTA, "x.fa", "ACGT\n", "'>'"),
     "fasta: no name": Case(FASTA, "x.fa", ">\nACGT\n", "line 1"),
@@ -90,8 +90,6 @@ CASES = {
     ),
     "fasta: other compression": Case(FASTA, "x.fa.bz2", b"BZh91AY", "bzip2"),
     "fasta: scored, RNA": Case(SCORE, "x.fa", ">a\nACGU\n", "record 'a', line 2"),
-    "genbank: cut": Case(FASTA, "x.gb", formats.GENBANK[:-20], "x.gb"),
-    "embl: cut": Case(FASTA, "x.embl", formats.EMBL[:-20], "x.embl"),
     # VCF
     "vcf: not VCF": Case(VARIANTS, "x.vcf", "chr1 5 A C\n", "x.vcf"),
     "vcf: empty": Case(VARIANTS, "x.vcf", "", "x.vcf"),
@@ -123,7 +121,7 @@ CASES = {
     "promoters: suffix": Case(PROMOTERS, "x.doc", BED, "x.doc"),
     # Tables
     "table: label": Case(
-        SEQUENCES, "x.csv", "sequence,label\nACGT,-1\nACGT,0\n", "row 1"
+        SEQUENCES, "x.csv", "sequence,label\nACGT,x\nACGT,0\n", "row 1"
     ),
     "table: letter": Case(SEQUENCES, "x.csv", "sequence,label\nACXT,1\n", "row 1"),
     "table: columns": Case(SEQUENCES, "x.csv", "name,label\nACGT,1\n", "sequence"),

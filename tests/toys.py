@@ -16,9 +16,10 @@ import numpy as np
 import pandas as pd
 
 from bigbird_dna.genome.assembly import Assembly
+from bigbird_dna.genome.intervals import find_region
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.genome.sequence import Interval, reverse_complement
-from bigbird_dna.genome.splits import NamedRegion, Splits, find_named_region
+from bigbird_dna.genome.splits import NamedRegion, Splits
 from bigbird_dna.simulate import Motif
 
 if TYPE_CHECKING:
@@ -248,6 +249,7 @@ def label_bins(
     negatives: float = 1.0,
 ) -> "ChromatinData":
     """The data set `home/data`, bins of 40 bp, of `home/reference.fa.gz` and a BED file for each track."""
+    from bigbird_dna.config.chromatin import ChromatinDataConfig
     from bigbird_dna.genome.assembly import load_assembly
     from bigbird_dna.genome.chromatin.dataset import build_dataset
     from bigbird_dna.genome.chromatin.track import Track
@@ -262,11 +264,13 @@ def label_bins(
         demo,
         tracks,
         splits,
-        bin_size=40,
-        window=window,
-        max_n=1.0,
-        negative_fraction=negatives,
-        min_positives=1,
+        ChromatinDataConfig(
+            bin=40,
+            window=window,
+            max_n=1.0,
+            negative_fraction=negatives,
+            min_positives_train=1,
+        ),
     )
 
 
@@ -352,7 +356,10 @@ def region_splits(
     return Splits.from_regions(
         [
             NamedRegion(
-                kind, kind, text, find_named_region(text, contigs, assembly, kind)
+                kind,
+                kind,
+                text,
+                find_region(text, contigs, lambda name: assembly.match(name, contigs)),
             )
             for kind, texts in named.items()
             for text in texts

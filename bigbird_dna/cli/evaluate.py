@@ -234,10 +234,9 @@ def evaluate_promoters(
     Writes promoters.tsv: AUROC, AUPRC, F1 and MCC at 0.5 with confidence intervals over blocks of 10 kb of
     sequence, joined where windows are similar (column homology), and AUROC differences to each baseline. Also
     writes calibration.tsv, before and after calibration if calibration.json is next to the predictions, and
-    figures for report run (roc, precision_recall and calibration, .plotly.json). If predictions have the
-    column coding, there are rows for pairs whose promoter and negative are both less than half coding.
+    figures for report run (roc, precision_recall and calibration, .plotly.json).
     """
-    from bigbird_dna.data.predictions import ALL, KMER, PROMOTER_BASELINES
+    from bigbird_dna.data.predictions import KMER, PROMOTER_BASELINES
     from bigbird_dna.reporting.promoters import promoter_report
 
     sets: dict[str, dict[str, Path]] = {}
@@ -267,10 +266,9 @@ def evaluate_promoters(
                 "(--promoter-baseline)"
             )
     for row in table.itertuples():
-        stratum = "" if row.stratum == ALL else f" that are {row.stratum}"
         log(
             f"{row.negative_set}: {row.model} AUROC {row.auroc:.4f} on {row.n:,} test "
-            f"windows{stratum}"
+            "windows"
         )
 
 

@@ -264,7 +264,7 @@ NegativeSet = Annotated[
     str,
     typer.Option(
         metavar="SET",
-        help="Negative set: substituted, permuted, genomic or intergenic.",
+        help="Negative set: substituted, permuted or genomic.",
     ),
 ]
 Checkpoints = Annotated[

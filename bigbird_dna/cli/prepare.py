@@ -190,7 +190,7 @@ def prepare_reference(
         Path,
         typer.Argument(
             metavar="GENOME",
-            help="FASTA, GenBank or EMBL file: plain, gzip or bgzip.",
+            help="FASTA file: plain, gzip or bgzip.",
         ),
     ],
     output: Annotated[
@@ -226,8 +226,6 @@ def prepare_reference(
     ] = None,
 ) -> None:
     """Check a genome and write it as upper-case bgzip FASTA (A C G T N) with .fai and .gzi indices.
-
-    Contigs of GenBank and EMBL files are named by accession and version.
 
     With --only, such as --only VII or --only 22:1,001-2,000, other bases of these contigs are N, and other
     contigs are left out.
@@ -329,15 +327,6 @@ def prepare_windows(
             show_default=str(RESULTS.promoters),
         ),
     ] = None,
-    annotation: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="GFF3 or GTF, also .gz, whose CDS give the coding fraction of each "
-            "window. The negative set intergenic needs it.",
-            show_default="the file of promoters.annotation, or none",
-        ),
-    ] = None,
     output: Annotated[
         Path | None,
         output_option("DIR", "Data set to write.", RESULTS.windows),
@@ -345,7 +334,6 @@ def prepare_windows(
 ) -> None:
     """Build a promoter data set: windows around every TSS and the negative sets."""
     from bigbird_dna.data.promoter_windows import prepare_windows
-    from bigbird_dna.genome.sources import annotation_file
 
     run, paths = read_run(config, overrides)
     prepare_windows(
@@ -353,7 +341,6 @@ def prepare_windows(
         reference or paths.reference,
         promoters or paths.promoters,
         output or paths.windows,
-        annotation or annotation_file(run),
     )
 
 

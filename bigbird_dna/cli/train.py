@@ -45,15 +45,6 @@ Negatives = Annotated[
     Path | None,
     typer.Option(metavar="FASTA", help="Negatives of a FASTA of positives."),
 ]
-SplitsFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--splits",
-        metavar="TSV",
-        help="Record and split (train, valid or test) of FASTA records.",
-        show_default="by similar sequences",
-    ),
-]
 LabelKind = Annotated[
     Literal["binary", "multiclass", "multilabel", "regression"] | None,
     typer.Option(help="Kind of the labels.", show_default="found from the labels"),
@@ -243,7 +234,6 @@ def finetune_sequences(
     data: LabeledFiles,
     output: NewModel,
     negatives: Negatives = None,
-    splits: SplitsFile = None,
     task: LabelKind = None,
     both_strands: Annotated[
         bool,
@@ -313,7 +303,6 @@ def finetune_sequences(
             run=run,
             data=data,
             negatives=negatives,
-            splits=splits,
             task=task,
             both_strands=both_strands,
             sequence_column=sequence_column,
@@ -342,7 +331,6 @@ def audit_dataset(
         output_option("DIR", "Tables to write."),
     ],
     negatives: Negatives = None,
-    splits: SplitsFile = None,
     task: LabelKind = None,
     sequence_column: SequenceColumn = "sequence",
     label_columns: LabelColumns = None,
@@ -361,7 +349,6 @@ def audit_dataset(
         data,
         output,
         negatives=negatives,
-        splits=splits,
         task=task,
         sequence_column=sequence_column,
         label_columns=label_columns or (),

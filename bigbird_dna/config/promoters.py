@@ -22,14 +22,10 @@ from bigbird_dna.config.training import (
     StartConfig,
 )
 
-NegativeSet = Literal["substituted", "permuted", "genomic", "intergenic"]
+NegativeSet = Literal["substituted", "permuted", "genomic"]
 NEGATIVE_SETS: tuple[NegativeSet, ...] = get_args(NegativeSet)
 DERIVED_SETS: tuple[NegativeSet, ...] = ("substituted", "permuted")
 """Negatives made by dividing positives into parts and changing some of them."""
-PLACED_SETS: tuple[NegativeSet, ...] = ("genomic", "intergenic")
-"""Negatives that are intervals of a genome elsewhere."""
-
-
 PromoterMember = Literal["position", "kmers"]
 PROMOTER_MEMBERS: tuple[PromoterMember, ...] = get_args(PromoterMember)
 
@@ -58,16 +54,14 @@ class PromoterWindowsConfig(Section):
     negative_sets: tuple[NegativeSet, ...] = field(
         (*DERIVED_SETS, "genomic"),
         "negatives for training and evaluation; substituted: 12 of 20 parts of the promoter replaced by "
-        "random bases; permuted: 12 of the parts in another order; genomic: other windows with similar "
-        "GC; intergenic: genomic windows without coding bases and at least min_tss_distance from every TSS "
-        "(needs promoters.annotation)",
+        "random bases; permuted: 12 of the parts in another order; genomic: other windows with similar GC",
     )
     negatives: int = field(
         1, "negatives per training promoter; each epoch uses another one", ge=1
     )
     min_tss_distance: int = field(
         1000,
-        "minimum bp from any TSS to a genomic negative's TSS position, or an intergenic negative's window",
+        "minimum bp from any TSS to a genomic negative's TSS position",
         ge=0,
     )
 
@@ -146,8 +140,8 @@ class PromoterConfig(Section):
     )
     annotation: FileName | None = field(
         None,
-        "GFF3 or GTF: key in sources.yaml, or file, whose CDS give the coding fraction of each window; "
-        "none: no coding fractions",
+        "GFF3 or GTF: key in sources.yaml, or file, whose genes the plot of the example scan shows; none: "
+        "no genes",
     )
     shuffled_label_control: NegativeSet | None = field(
         "genomic",

@@ -174,7 +174,6 @@ class Config(Section):
                 f"example_scan.negative_set {self.example_scan.negative_set!r} must be one of "
                 "promoters.windows.negative_sets"
             )
-        yield from self._faults_of_annotation()
         if self.start_sites is not None:
             if not self.has_promoters:
                 yield (
@@ -183,20 +182,6 @@ class Config(Section):
                 )
             if self.start_sites.kmers and self.encoder.compatibility != "none":
                 yield "start_sites.kmers must be 0 for an encoder with compatibility"
-
-    def _faults_of_annotation(self) -> Iterator[str]:
-        """Yield negative sets that need coding bases, if there is no annotation."""
-        if not self.has_promoters or self.promoters.annotation is not None:
-            return
-        for key, names in (
-            ("promoters.windows.negative_sets", self.promoters.windows.negative_sets),
-            ("tables.negative_sets", self.tables.negative_sets or ()),
-        ):
-            if "intergenic" in names:
-                yield (
-                    f"{key}: 'intergenic' needs the coding sequences of the genome: set "
-                    "promoters.annotation to a GFF3 or GTF file"
-                )
 
     def _faults_of_held_out(self) -> Iterator[str]:
         # Promoters use only the section genome; bins and pretraining also regions held out for chromatin.

@@ -44,9 +44,6 @@ class SequencesConfig(Section):
     negatives: FileName | None = field(
         None, "FASTA of the negatives of a FASTA of positives; none: no such"
     )
-    splits: FileName | None = field(
-        None, "TSV of record and split; none: by groups of similar sequences"
-    )
     sequence_column: str = field("sequence", "column of tables with the sequences")
     label_columns: tuple[str, ...] = field(
         (),
@@ -86,8 +83,8 @@ class SequencesConfig(Section):
         tables = [*map(is_table, self.files)]
         if tables and self.negatives in self.files:
             yield f"positives and negatives are the same file {self.negatives!r}"
-        elif tables and all(tables) and (self.negatives or self.splits):
-            yield f"{self.files[0]!r} is a table, which contains the negatives and the splits"
+        elif tables and all(tables) and self.negatives:
+            yield f"{self.files[0]!r} is a table, which contains the negatives"
         elif len(tables) > 1 and not all(tables):
             yield "the data must be one FASTA file, or one or several tables"
         if self.model.views > 1 and not self.training.crop_jitter_bp:

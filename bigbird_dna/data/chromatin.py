@@ -8,7 +8,6 @@ import numpy.typing as npt
 from bigbird_dna.config.chromatin import (
     DEEPSEA,
     TSS,
-    ChromatinDataConfig,
     ChromatinTrainingConfig,
 )
 from bigbird_dna.config.run import Config
@@ -20,7 +19,6 @@ from bigbird_dna.genome.chromatin.dataset import (
     build_dataset,
 )
 from bigbird_dna.genome.chromatin.deepsea import build_deepsea
-from bigbird_dna.genome.chromatin.track import Track
 from bigbird_dna.genome.chromatin.tracks import (
     read_tracks,
     tracks_from_folder,
@@ -146,20 +144,29 @@ def prepare_data(
     chromatin.data.tracks is "deepsea", `bundle` and `bins` default to the run's downloads.
     """
     data = config.chromatin.data
+    genome, assembly = Reference(reference), find_assembly(config)
     if data.tracks == DEEPSEA:
         if blacklist is not None:
             raise UsageError(
                 f"--blacklist {blacklist}: DeepSEA's published bins cannot be filtered"
             )
-        found = _published(config, {"bundle": bundle, "bins": bins, "tracks": tracks})
-        genome, assembly = Reference(reference), find_assembly(config)
-        table = read_tracks(found["tracks"])
-        build_deepsea(output, found["bundle"], found["bins"], genome, assembly, table)
+        paths = {"bundle": bundle, "bins": bins, "tracks": tracks}
+        published = {}
+        for role, entry in deepsea_sources(config.genome.assembly).items():
+            path = paths[role] or config.paths.download(entry.file)
+            if not path.exists():
+                raise DataError(
+                    f"{path}: no such file; run `bigbird-dna prepare fetch {entry.key} -o {path}`"
+                )
+            published[role] = path
+        table = read_tracks(published["tracks"])
+        build_deepsea(
+            output, published["bundle"], published["bins"], genome, assembly, table
+        )
         return
     if bins is not None:
         raise UsageError(f"--deepsea-bins {bins}: needs chromatin.data.tracks: deepsea")
     files = chromatin_files(config)
-    genome, assembly = Reference(reference), find_assembly(config)
     source = tracks or files.get("tracks")
     if source is None:
         raise ConfigError(
@@ -173,45 +180,20 @@ def prepare_data(
         test_regions=data.test_regions,
     )
     with scratch_directory() as scratch:
-        table = _tracks(data, source, scratch)
-        excluded = blacklist or files.get("blacklist")
+        # The peaks of start sites are written to the scratch directory.
+        if data.tracks == TSS:
+            table = tss_tracks(read_loci(source), scratch)
+        elif source.is_dir():
+            table = tracks_from_folder(source, data.group, data.track_names)
+        else:
+            table = read_tracks(source)
         build_dataset(
             output,
             genome,
             assembly,
             table,
             splits,
-            bin_size=data.bin,
-            rule=data.label,
-            widen=data.widen,
-            window=data.widest,
-            max_n=data.max_n,
-            negative_fraction=data.negative_fraction,
-            min_positives=data.min_positives_train,
-            min_held_out=data.min_positives_heldout,
+            data,
             seed=config.seed,
-            blacklist=excluded,
+            blacklist=blacklist or files.get("blacklist"),
         )
-
-
-def _tracks(
-    data: ChromatinDataConfig, source: Path, scratch: Path
-) -> tuple[Track, ...]:
-    """Return the tracks of a table, of a folder or of promoters, whose peaks are written to `scratch`."""
-    if data.tracks == TSS:
-        return tss_tracks(read_loci(source), scratch)
-    if source.is_dir():
-        return tracks_from_folder(source, data.group, data.track_names)
-    return read_tracks(source)
-
-
-def _published(config: Config, given: dict[str, Path | None]) -> dict[str, Path]:
-    """Return DeepSEA's files by role; those not in `given` are among the run's downloads."""
-    found: dict[str, Path] = {}
-    for role, source in deepsea_sources(config.genome.assembly).items():
-        found[role] = path = given[role] or config.paths.download(source.file)
-        if not path.exists():
-            raise DataError(
-                f"{path}: no such file; run `bigbird-dna prepare fetch {source.key} -o {path}`"
-            )
-    return found

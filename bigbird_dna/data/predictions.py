@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -27,13 +26,12 @@ COLUMNS = [
     "label",
     "probability",
 ]
-# Optional columns: the fraction of the window's bases in protein-coding sequence (CDS), the number of its
-# group of similar windows, and the probability from the network of an ensemble alone.
-CODING, HOMOLOGY, NETWORK = "coding", "homology", "network"
+# Optional columns: the number of the window's group of similar windows, and the probability from the network
+# of an ensemble alone.
+HOMOLOGY, NETWORK = "homology", "network"
 # Columns that identify an example in different files.
 KEY = ["contig", "start", "end", "strand", "negative_set", "pair", "label"]
 POSITIVE = "positive"
-HALF = 0.5
 
 # Distances in bp by which windows of test promoters are moved, and the names of the metrics of moved windows.
 SHIFTS = (1, 2, 5, 10)
@@ -43,8 +41,6 @@ AUROC_SHIFTED = "auroc_when_the_window_moves_by_{}_bp"
 # Names of the predictors that a report compares, in addition to `NETWORK`.
 MODEL, CONTROL, CNN = "model", "control", "cnn"
 PROMOTER_BASELINES = KMER, POSITION, COMPOSITION = "k-mer", "position", "composition"
-# Strata of a report: all windows, or the pairs with a promoter and a negative that are less than half coding.
-ALL, NONCODING = "all", "noncoding"
 
 
 @dataclass(frozen=True)
@@ -53,55 +49,19 @@ class AlignedPredictions:
 
     negative_set: str
     labels: NDArray[np.int64]  # (N,)
-    pairs: NDArray[np.int64]  # (N,) equal for a promoter and its negatives
     blocks: NDArray[np.int64]  # (N,) ids of the blocks of the genome, or of a sequence
     scores: Mapping[str, NDArray[np.float64]]  # predictor → (N,)
-    coding: NDArray[np.float64] | None = (
-        None  # (N,) fraction of coding bases, NaN if unknown
-    )
-
-    def strata(self) -> Iterator[tuple[str, Self]]:
-        """Yield all windows, and the noncoding ones if the coding fractions are known."""
-        yield ALL, self
-        if (noncoding := self.noncoding()) is not None:
-            yield NONCODING, noncoding
-
-    def of_rows(self, rows: NDArray[np.bool_]) -> Self:
-        """Return the windows that are true in `rows` (N,)."""
-        return replace(
-            self,
-            labels=self.labels[rows],
-            pairs=self.pairs[rows],
-            blocks=self.blocks[rows],
-            scores={name: values[rows] for name, values in self.scores.items()},
-            coding=None if self.coding is None else self.coding[rows],
-        )
-
-    def noncoding(self) -> Self | None:
-        """Return the windows of the pairs in which both promoter and negative are less than half coding.
-
-        A window is kept if it is less than half coding and its pair has such a promoter and such a negative.
-        Return None if the coding fractions are unknown.
-        """
-        if self.coding is None:
-            return None
-        low = self.coding < HALF
-        kept = low.copy()
-        for label in (0, 1):
-            kept &= np.isin(self.pairs, self.pairs[low & (self.labels == label)])
-        return self.of_rows(kept)
 
 
 def read_predictions(path: Path, split: str = "test") -> pd.DataFrame:
     """Read the rows of `split` of a prediction file, in the order of `KEY`; errors count rows from 1.
 
-    The columns `coding`, `homology` and `network` are kept if the file has them.
+    The columns `homology` and `network` are kept if the file has them.
     """
     frame = read_frame(path)
     check_columns(path, frame, COLUMNS)
-    fractions = [name for name in (CODING, NETWORK) if name in frame]
-    required = [*COLUMNS, *([HOMOLOGY] if HOMOLOGY in frame else [])]
-    frame = frame[[*required, *fractions]].reset_index(drop=True)
+    optional = [name for name in (HOMOLOGY, NETWORK) if name in frame]
+    frame = frame[[*COLUMNS, *optional]].reset_index(drop=True)
     texts = ["contig", "strand", "split", "negative_set"]
     for name in frame.columns.difference(texts):
         if not pd.api.types.is_numeric_dtype(frame[name]):
@@ -109,16 +69,16 @@ def read_predictions(path: Path, split: str = "test") -> pd.DataFrame:
                 f"{path}: column {name!r} must be numeric, not {frame[name].dtype}"
             )
     faults = {
-        "a missing value": frame[required].isna().any(axis=1),
+        "a missing value": frame.isna().any(axis=1),
         "label is not 0 or 1": ~frame["label"].isin([0, 1]),
         "negative_set does not fit the label": (
             (frame["negative_set"] == POSITIVE) != (frame["label"] == 1)
         ),
         "a duplicate window": frame.duplicated(KEY) & (frame["split"] == split),
     }
-    for name in ("probability", *fractions):
-        values = frame[name]
-        faults[f"{name} is outside [0, 1]"] = values.notna() & ~values.between(0, 1)
+    for name in ("probability", NETWORK):
+        if name in frame:
+            faults[f"{name} is outside [0, 1]"] = ~frame[name].between(0, 1)
     for fault, bad in faults.items():
         if bad.any():
             raise DataError(f"{path}: row {int(bad.to_numpy().argmax()) + 1}: {fault}")
@@ -164,19 +124,11 @@ def compare(
         if name == MODEL and NETWORK in frame:
             scores[NETWORK] = frame[NETWORK].to_numpy(np.float64)
 
-    def column(name: str) -> NDArray[np.float64] | None:
-        for frame in frames.values():
-            if name in frame and frame[name].notna().any():
-                return frame[name].to_numpy(np.float64)
-        return None
-
     return AlignedPredictions(
         negative_set,
         first["label"].to_numpy(dtype=np.int64),
-        first["pair"].to_numpy(dtype=np.int64),
         blocks_of(first),
         scores,
-        column(CODING),
     )
 
 

@@ -32,7 +32,6 @@ from bigbird_dna.data.predictions import (
 )
 from bigbird_dna.data.promoter_windows import (
     WindowSet,
-    check_training_classes,
     read_windows,
     window_sequences,
 )
@@ -91,7 +90,6 @@ def promoter_baselines(
     for name in baselines:
         check_choice("--baseline", name, PROMOTER_BASELINES)
     data, settings = read_windows(windows, negative_set), config.promoters.evaluation
-    check_training_classes(windows, data)
     sequences = window_sequences(Reference(reference), data.rows, config.seed)
     if scan is not None:
         upstream, length = config.promoters.windows.sides[0], len(sequences[0])

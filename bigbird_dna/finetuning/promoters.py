@@ -14,7 +14,6 @@ from bigbird_dna.console import log
 from bigbird_dna.data.predictions import NETWORK
 from bigbird_dna.data.promoter_windows import (
     WindowSet,
-    check_training_classes,
     read_windows,
     training_windows,
     variants,
@@ -90,7 +89,6 @@ class PromoterTask(ClassifierTask[tuple[pd.DataFrame, Members | None]]):
     def check(self) -> None:
         """Check the windows, and record held-out contigs that the pretrained model has seen."""
         self.leaked = self.start.seen(self.windows.rows[self.split != "train"])
-        check_training_classes(self.data, self.windows)
         classes = np.unique(self.windows.labels[self.split == "valid"])
         if not len(classes):
             raise DataError(f"{self.data}: no window is in split 'valid'")

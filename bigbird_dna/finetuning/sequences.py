@@ -88,7 +88,6 @@ class LabeledSequenceTask(ClassifierTask[tuple[Predictions, Members | None]]):
     pretrained: Path | None
     data: Sequence[Path]
     negatives: Path | None = None
-    splits: Path | None = None
     sequence_column: str = "sequence"
     label_columns: Sequence[str] = ()
     split_column: str = "split"
@@ -109,7 +108,6 @@ class LabeledSequenceTask(ClassifierTask[tuple[Predictions, Members | None]]):
         return read_labeled_sequences(
             self.data,
             negatives=self.negatives,
-            splits=self.splits,
             columns=TableColumns(
                 self.sequence_column, tuple(self.label_columns), self.split_column
             ),
@@ -446,7 +444,7 @@ class LabeledSequenceTask(ClassifierTask[tuple[Predictions, Members | None]]):
         metrics["training"] = {**trained.effort, "examples": len(self.train_rows)}
         if members is not None:
             metrics["ensemble"] = members.stored()
-        optional = (self.negatives, self.splits, self.tokenizer_path, self.pretrained)
+        optional = (self.negatives, self.tokenizer_path, self.pretrained)
         files = [*self.data, *(path for path in optional if path is not None)]
         provenance = {
             **self.provenance(),

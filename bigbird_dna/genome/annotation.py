@@ -1,9 +1,8 @@
-"""Read start sites, genes and coding bases from an annotation in GFF3 or GTF.
+"""Read start sites and genes from an annotation in GFF3 or GTF.
 
 Start sites are decided gene by gene: the 5' ends of its transcripts; without any, of the gene's line; without
 one, of the exons or CDS of each transcript. The same annotation therefore has the same sites as NCBI's,
-Ensembl's, GENCODE's or Prokka's file, some of which have transcripts for RNA genes only. Coding bases are
-those of the CDS.
+Ensembl's, GENCODE's or Prokka's file, some of which have transcripts for RNA genes only.
 """
 
 import re
@@ -19,23 +18,20 @@ from bigbird_dna.console import log
 from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fields import check_name, quoted
-from bigbird_dna.genome.sequence import OPPOSITE, Intervals, Locus
+from bigbird_dna.genome.sequence import OPPOSITE, Locus
 
 _TRANSCRIPT = re.compile(r".*(transcript|RNA)(_\w+)?")  # mRNA, lnc_RNA, mRNA_TE_gene
 _GENE = re.compile(r"(.*_)?(pseudo)?gene")
 _PART = re.compile(r".*(UTR|codon|intron|CDS|exon|prime_untranslated_region).*")
-_GENE_NAMES = ("Name", "gene_name", "gene", "ID", "gene_id", "locus_tag")
-_PART_NAMES = ("gene_name", "gene", "gene_id", "locus_tag", "Parent", "ID")
-_SITE_NAMES = (
-    *("ID", "Name", "transcript_id", "Parent", "gene", "gene_id", "gene_name"),
-    "locus_tag",
-)
-_BIOTYPES = (
-    *("gene_biotype", "gene_type", "biotype", "transcript_biotype"),
-    "transcript_type",
-)
+_GENE_NAMES = "gene_name", "gene", "Name", "gene_id", "locus_tag", "Parent", "ID"
+_SITE_NAMES = "ID", "Name", "transcript_id", "Parent", "gene", "gene_id", "locus_tag"
+# Several CDS of one locus_tag, as by a frameshift, are one.
+_GROUP_NAMES = "Parent", "transcript_id", "locus_tag", "ID", "gene"
+_BIOTYPE = re.compile("(gene|transcript)_(bio)?type|biotype")
 # A key does not start within another key, and quantifiers are possessive, so long words are scanned once.
 _GTF = re.compile(r'(?<![^\s=;"])([^\s=;"]++)\s++(?:"([^"]*+)"|([^\s";]++))\s*+(?:;|$)')
+
+_Key = tuple[str, str]  # contig, and ID or name=value
 
 
 class Gene(NamedTuple):
@@ -60,49 +56,48 @@ class _Feature(NamedTuple):
     values: dict[str, str]  # attributes
 
     @property
-    def id(self) -> str:
+    def id(self) -> _Key:
         """GFF3's ID; GTF's transcript_id, which lines of genes may have too."""
-        if "ID" in self.values or _GENE.fullmatch(self.type):
-            return self.values.get("ID", "")
-        return self.values.get("transcript_id", "")
+        name = "ID"
+        if name not in self.values and not _GENE.fullmatch(self.type):
+            name = "transcript_id"
+        return self.contig, self.values.get(name, "")
 
     @property
-    def parents(self) -> list[str]:
-        return list(filter(None, self.values.get("Parent", "").split(",")))
-
-    @property
-    def keys(self) -> list[str]:
-        """What lines of one gene have in common."""
-        names = ("gene_id", "locus_tag", "gene")
+    def names(self) -> list[_Key]:
+        """What lines of one gene have in common, the most specific first."""
         return [
-            f"{name}={self.values[name]}" for name in names if self.values.get(name)
+            (self.contig, f"{name}={self.values[name]}")
+            for name in ("gene_id", "locus_tag", "gene")
+            if self.values.get(name)
         ]
 
     @property
+    def owners(self) -> list[_Key]:
+        """The genes or transcripts that a feature belongs to."""
+        parents = filter(None, self.values.get("Parent", "").split(","))
+        return [(self.contig, parent) for parent in parents] or self.names[:1]
+
+    @property
     def is_pseudogene(self) -> bool:
-        texts = [self.type, *(self.values.get(name, "") for name in _BIOTYPES)]
-        marked = self.values.get("pseudo", "false").lower() != "false"
-        has_key = "pseudogene" in self.values
-        return marked or has_key or any("pseudogen" in text for text in texts)
+        if "pseudogen" in self.type or "pseudogene" in self.values:
+            return True
+        return self.values.get("pseudo", "false").lower() != "false" or any(
+            "pseudogen" in text
+            for name, text in self.values.items()
+            if _BIOTYPE.fullmatch(name)
+        )
 
     def name(self, keys: Sequence[str]) -> str:
         return next((self.values[key] for key in keys if self.values.get(key)), "")
 
 
-class _Gene:
-    def __init__(self) -> None:
-        self.lines: list[_Feature] = []
-        self.transcripts: list[_Feature] = []
-        # Exons and CDS of each transcript without a line.
-        self.parts: defaultdict[str, list[_Feature]] = defaultdict(list)
+class _Genes(NamedTuple):
+    """The features of an annotation that genes or start sites are decided from."""
 
-    @property
-    def is_pseudogene(self) -> bool:
-        if any(line.is_pseudogene for line in self.lines):
-            return True
-        parts = [part for parts in self.parts.values() for part in parts]
-        features = self.transcripts or self.lines or parts
-        return all(feature.is_pseudogene for feature in features)
+    genes: list[_Feature]
+    transcripts: list[_Feature]
+    groups: list[list[_Feature]]  # exons or CDS that belong to neither, by transcript
 
 
 def read_annotation(path: Path) -> Iterator[tuple[int, Locus]]:
@@ -113,63 +108,52 @@ def read_annotation(path: Path) -> Iterator[tuple[int, Locus]]:
     5' end of the gene; without a line for the gene, of the exons of each transcript, else of the CDS. Lines
     of one gene have its ID as `Parent`, or the same `gene_id`, `locus_tag` or `gene`.
 
-    Pseudogenes are not used. The log states their number, and warns of genes without a strand. `DataError`
+    Pseudogenes are not used. The log states their number, and warns of features without a strand. `DataError`
     names the malformed line, or the file without any of these.
     """
-    sites: dict[int, Locus] = {}
-    genes = _read_genes(path)
-    pseudogenes = without = 0
-    for gene in genes:
+    found = _read_genes(path)
+    gene_ids = {gene.id for gene in found.genes}
+    derived = {transcript.id for transcript in found.transcripts} - gene_ids
+    pseudogenes: set[_Key] = set()
+    for gene in found.genes:
         if gene.is_pseudogene:
-            pseudogenes += 1
-            continue
-        groups = _on_strand([[one] for one in gene.transcripts])
-        groups = groups or _on_strand([[one] for one in gene.lines])
-        groups = groups or _on_strand(
-            [
-                [part for part in parts if part.type == "exon"] or parts
-                for parts in gene.parts.values()
-            ]
-        )
-        without += not groups
-        for group in groups:
-            first = group[0]
-            if first.strand == "+":
-                position = min(feature.start for feature in group)
-            else:
+            pseudogenes.update([gene.id, *gene.names])
+
+    groups = []
+    transcribed: set[_Key] = set()
+    for transcript in found.transcripts:
+        owners = transcript.owners
+        transcribed.update(owners)
+        # A transcript may have the ID of its gene.
+        if derived.isdisjoint(owners) and pseudogenes.isdisjoint(owners):
+            groups.append([transcript])
+    for gene in found.genes:
+        if transcribed.isdisjoint([gene.id, *gene.names]):
+            groups.append([gene])
+    groups += found.groups
+
+    sites: dict[int, Locus] = {}
+    skipped = without_strand = 0
+    for group in groups:
+        first = group[0]
+        if all(feature.is_pseudogene for feature in group):
+            skipped += 1
+        elif first.strand not in OPPOSITE:
+            without_strand += 1
+        else:
+            position = min(feature.start for feature in group)
+            if first.strand == "-":
                 position = max(feature.end for feature in group) - 1
-            names = _SITE_NAMES[2:] if first.type == "exon" else _SITE_NAMES
-            name = first.name(names) or f"{first.type}_{first.line}"
+            name = first.name(_SITE_NAMES) or f"{first.type}_{first.line}"
             sites[first.line] = Locus(first.contig, position, first.strand, name)  # type: ignore[arg-type]
     if not sites:
         raise DataError(
-            f"{path}: no transcript, gene or CDS with a strand ({pseudogenes:,} pseudogenes are not used)"
+            f"{path}: no transcript, gene or CDS with a strand that is not of a pseudogene"
         )
-    count = len(genes) - pseudogenes - without
-    log(
-        f"{path}: {count:,} genes have start sites; {pseudogenes:,} pseudogenes are not used"
-    )
-    if without:
-        log(
-            f"warning: {path}: {without:,} genes have no start site, because they have no strand"
-        )
+    log(f"{path}: {len(sites):,} start sites; pseudogenes are not used ({skipped:,})")
+    if without_strand:
+        log(f"warning: {path}: {without_strand:,} genes or transcripts have no strand")
     yield from sorted(sites.items())
-
-
-def read_coding(path: Path) -> dict[str, Intervals]:
-    """Return the coding features of a GFF3 or GTF file, by the file's names of contigs.
-
-    These are the features of type `CDS` and `stop_codon`, which GTF does not include in the CDS, on either
-    strand; they may overlap. A file without `CDS` is a `DataError`.
-    """
-    features = [
-        feature
-        for feature in _read_features(path)
-        if feature.type in ("CDS", "stop_codon")
-    ]
-    if not any(feature.type == "CDS" for feature in features):
-        raise DataError(f"{path}: no CDS features")
-    return Intervals.collect((one.contig, one.start, one.end) for one in features)
 
 
 def read_genes(path: Path) -> list[Gene]:
@@ -178,27 +162,67 @@ def read_genes(path: Path) -> list[Gene]:
     Pseudogenes are included. For a gene without a line of its own, these are its transcripts, or the extents
     of their exons or CDS. `DataError`: the file has no such feature, or names the line that is malformed.
     """
-    found: dict[int, Gene] = {}
-    for gene in _read_genes(path):
-        lines = gene.lines or gene.transcripts
-        for group in _on_strand([[one] for one in lines] or [*gene.parts.values()]):
-            first = group[0]
-            names = _GENE_NAMES if _GENE.fullmatch(first.type) else _PART_NAMES
+    found = _read_genes(path)
+    known = {key for gene in found.genes for key in (gene.id, *gene.names)}
+    groups = [[gene] for gene in found.genes]
+    groups += [
+        [transcript]
+        for transcript in found.transcripts
+        if known.isdisjoint([*transcript.owners, *transcript.names])
+    ]
+    groups += found.groups
+    genes = {}
+    for group in groups:
+        first = group[0]
+        if first.strand in OPPOSITE:
             start = min(feature.start for feature in group)
             end = max(feature.end for feature in group)
-            name = first.name(names)
-            found[first.line] = Gene(first.contig, start, end, first.strand, name)
-    if not found:
+            name = first.name(_GENE_NAMES)
+            genes[first.line] = Gene(first.contig, start, end, first.strand, name)
+    if not genes:
         raise DataError(f"{path}: no gene on a strand")
-    return [found[line] for line in sorted(found)]
+    return [genes[line] for line in sorted(genes)]
 
 
-def _on_strand(groups: list[list[_Feature]]) -> list[list[_Feature]]:
-    """Return the features of each group that have a strand, without empty groups."""
-    stranded = [
-        [feature for feature in group if feature.strand in OPPOSITE] for group in groups
-    ]
-    return [group for group in stranded if group]
+def _read_genes(path: Path) -> _Genes:
+    """Return the genes and transcripts of a file, and the exons or CDS of transcripts without either."""
+    genes: list[_Feature] = []
+    transcripts: list[_Feature] = []
+    others: list[_Feature] = []
+    # Genes and transcripts so far. Their exons and CDS are most of a file, and add nothing.
+    known: set[_Key] = set()
+    for feature in _read_features(path):
+        if feature.type in ("CDS", "exon"):
+            if not feature.owners or known.isdisjoint(feature.owners):
+                others.append(feature)
+        elif _GENE.fullmatch(feature.type) and "Parent" not in feature.values:
+            genes.append(feature)
+            known.update([feature.id, *feature.names])
+        elif not _PART.fullmatch(feature.type):
+            if _TRANSCRIPT.fullmatch(feature.type):
+                transcripts.append(feature)
+                known.update([feature.id, *feature.owners])
+            elif "Parent" in feature.values:
+                others.append(feature)
+
+    by_transcript: defaultdict[tuple[str, str], list[_Feature]] = defaultdict(list)
+    for feature in others:
+        is_known = not known.isdisjoint(feature.owners)
+        if feature.type not in ("CDS", "exon"):
+            if is_known:  # such as a gene segment, whose parent is a gene
+                transcripts.append(feature)
+                known.add(feature.id)
+        elif not is_known:
+            key = feature.name(_GROUP_NAMES)
+            if key or feature.type == "CDS":
+                key = key or str(feature.line)
+                by_transcript[feature.contig, key].append(feature)
+    groups = []
+    for features in by_transcript.values():
+        if known.isdisjoint(features[0].owners):
+            exons = [feature for feature in features if feature.type == "exon"]
+            groups.append(exons or features)
+    return _Genes(genes, transcripts, groups)
 
 
 def _read_features(path: Path) -> Iterator[_Feature]:
@@ -237,63 +261,3 @@ def _read_features(path: Path) -> Iterator[_Feature]:
             yield _Feature(
                 number, intern(columns[2]), contig, start, end, columns[6], values
             )
-
-
-def _read_genes(path: Path) -> list[_Gene]:
-    """Return the genes of a file with their transcripts, and the exons and CDS of transcripts without a line."""
-    lines: list[_Feature] = []
-    transcripts: list[_Feature] = []
-    parts: list[_Feature] = []
-    # Genes and transcripts so far. Their exons and CDS are most of a file, and add nothing.
-    known: set[tuple[str, str]] = set()
-    for one in _read_features(path):
-        owners = one.parents or [one.id]
-        if one.type in ("CDS", "exon"):
-            if not all(owner and (one.contig, owner) in known for owner in owners):
-                parts.append(one)
-        elif _PART.fullmatch(one.type):
-            continue
-        elif _GENE.fullmatch(one.type) and not one.parents:
-            lines.append(one)
-            known.add((one.contig, one.id))
-        elif _TRANSCRIPT.fullmatch(one.type) or any(
-            (one.contig, owner) in known for owner in one.parents
-        ):
-            transcripts.append(one)
-            known.add((one.contig, one.id))
-
-    genes: list[_Gene] = []
-    by_name: dict[tuple[str, str], _Gene] = {}
-
-    def gene_of(feature: _Feature, names: list[str]) -> _Gene:
-        keys = [(feature.contig, name) for name in names if name]
-        gene = next((by_name[key] for key in keys if key in by_name), None)
-        if gene is None:
-            gene = _Gene()
-            genes.append(gene)
-        for key in keys:
-            by_name.setdefault(key, gene)
-        return gene
-
-    for one in lines:
-        gene = gene_of(one, [one.id] if one.id else one.keys[:1])
-        gene.lines.append(one)
-        for key in one.keys:
-            by_name.setdefault((one.contig, key), gene)
-    ids = {(one.contig, one.id) for one in transcripts} - by_name.keys()
-    for one in transcripts:
-        gene = gene_of(one, [*one.parents, *one.keys] or [one.id])
-        by_name.setdefault((one.contig, one.id), gene)
-        if not any((one.contig, name) in ids for name in one.parents):
-            gene.transcripts.append(one)
-    for one in parts:
-        owners = one.parents
-        if not owners and one.values.get("transcript_id"):
-            owners = [one.values["transcript_id"]]
-        elif not owners and one.type == "CDS":
-            # Several CDS of one gene, as by a frameshift, are one.
-            tag = one.values.get("locus_tag") or one.id
-            owners = [tag or f"{one.strand}{'&'.join(one.keys) or one.line}"]
-        for owner in owners:
-            gene_of(one, [owner, *one.keys]).parts[owner].append(one)
-    return [gene for gene in genes if gene.lines or gene.transcripts or gene.parts]

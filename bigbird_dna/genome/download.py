@@ -10,8 +10,8 @@ import requests
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.atomic import atomic_path, check_writable, checksum, link_target
 from bigbird_dna.disk.compression import open_bytes
-from bigbird_dna.errors import DataError, UsageError, error_text
-from bigbird_dna.genome.sources import Source, find_source
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.genome.sources import find_source
 
 ATTEMPTS = 5
 TIMEOUT = 60.0  # seconds without a byte
@@ -20,8 +20,48 @@ PAUSE = 2.0  # seconds before the second attempt, doubled for each further one
 _CHUNK = 1 << 14  # received bytes of a smaller chunk are lost with the connection
 _TEMPORARY_STATUS = (408, 425, 429, 500, 502, 503, 504)
 _GZIP_SUFFIXES = (".gz", ".tgz", ".bgz")
-_TAR_END = bytes(1024)
 _PAGE_STARTS = (b"<!doctype html", b"<html", b"<head", b"<?xml")
+
+
+def fetch(key: str, output: Path, data_dir: Path | None = None) -> None:
+    """Write the file of a source to `output`, from `data_dir` if it is there, else by `download`.
+
+    `data_dir` is searched recursively for the file's name, or that of its gzip, which is unpacked; files
+    closer to the top take precedence.
+    """
+    source = find_source(key)
+    if output.exists() and not output.is_file():
+        raise UsageError(f"{output}: must be a regular file or not exist")
+    output = link_target(output)
+    check_writable(output)
+    if data_dir is not None:
+        if not data_dir.is_dir():
+            raise UsageError(f"data_dir: {data_dir} is not a directory")
+        names = source.file, f"{source.file}.gz"
+        paths = [path for name in names for path in data_dir.rglob(name)]
+        if paths:
+            local = min(paths, key=lambda path: (len(path.parts), path))
+            with atomic_path(output) as temporary:
+                # `open_bytes` would also unpack a file that is published as gzip.
+                unpack = local.name == names[1]
+                with (
+                    open_bytes(local) if unpack else local.open("rb") as content,
+                    temporary.open("wb") as file,
+                ):
+                    shutil.copyfileobj(content, file)
+                if fault := find_fault(temporary, source.file, source.checksum):
+                    raise DataError(f"{local} (source {key}): {fault}")
+            log(f"{output}: {key} from {local}")
+            return
+        log(f"{key}: {source.file} not found in {data_dir}; downloading it")
+    try:
+        download(source.urls, output, source.checksum, source.file)
+    except DataError as error:
+        raise DataError(
+            f"source {key}: {error}; or put {source.file} into a directory and give that as --local-data"
+            " (in a configuration: data_dir)"
+        ) from None
+    log(f"{output}: {key}; license: {source.license}; cite {source.citation}")
 
 
 def download(
@@ -44,19 +84,14 @@ def download(
         if not resumable:
             part.unlink(missing_ok=True)
         resumed = part.exists()
-        try:
-            fault = _receive(url, part)
-            if fault is None:
-                fault = find_fault(part, name, checksum)
-                if fault and resumed:  # the first bytes may be those of another version
-                    part.unlink()
-                    fault = _receive(url, part) or find_fault(part, name, checksum)
-                if fault:
-                    part.unlink(missing_ok=True)
-        except OSError as error:
-            raise DataError(
-                f"{part}: cannot write the file: {error.strerror}"
-            ) from None
+        fault = _receive(url, part)
+        if fault is None:
+            fault = find_fault(part, name, checksum)
+            if fault and resumed:  # the first bytes may be those of another version
+                part.unlink()
+                fault = _receive(url, part) or find_fault(part, name, checksum)
+            if fault:
+                part.unlink(missing_ok=True)
         if fault is None:
             part.replace(output)
             return
@@ -70,7 +105,11 @@ def download(
 
 def _receive(url: str, part: Path) -> str | None:
     """Receive the missing bytes of `part`, again while the connection breaks; return the reason of a failure."""
-    for attempt in range(1, ATTEMPTS + 1):
+    reason = ""
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            log(f"{url}: {reason}; trying again")
+            time.sleep(PAUSE * 2 ** (attempt - 1))
         size = part.stat().st_size if part.exists() else 0
         headers = {"User-Agent": "bigbird-dna", "Accept-Encoding": "identity"}
         if size:
@@ -79,37 +118,25 @@ def _receive(url: str, part: Path) -> str | None:
             with requests.get(
                 url, headers=headers, stream=True, timeout=TIMEOUT
             ) as response:
-                if size and response.status_code == 416:
+                status = response.status_code
+                if size and status == 416:
                     # Complete already, or longer than the file: the checksum tells.
                     return None
-                response.raise_for_status()
-                mode = "ab" if size and response.status_code == 206 else "wb"
-                length = response.headers.get("Content-Length", "")
-                chunks = int(length) // _CHUNK if length.isdigit() else None
-                received = response.iter_content(_CHUNK)
-                with part.open(mode) as file:
-                    for chunk in progress(received, part.stem, chunks):
+                if status >= 400:
+                    reason = f"HTTP {status} {response.reason}"
+                    if status in _TEMPORARY_STATUS:
+                        continue
+                    return reason
+                length = int(response.headers.get("Content-Length", 0))
+                chunks = progress(
+                    response.iter_content(_CHUNK), part.stem, length // _CHUNK or None
+                )
+                with part.open("ab" if size and status == 206 else "wb") as file:
+                    for chunk in chunks:
                         file.write(chunk)
                 return None
         except requests.RequestException as error:
-            if error.response is not None:
-                reason = f"HTTP {error.response.status_code} {error.response.reason}"
-                if error.response.status_code not in _TEMPORARY_STATUS:
-                    return reason
-            elif isinstance(error, requests.Timeout):
-                reason = f"no answer within {TIMEOUT:g} s"
-            elif isinstance(error, requests.exceptions.ChunkedEncodingError):
-                reason = "connection lost"
-            elif isinstance(error, requests.ConnectionError):
-                reason = (
-                    "cannot connect: no network, no server at this address, or an invalid TLS certificate "
-                    "(set REQUESTS_CA_BUNDLE to that of a proxy that decrypts TLS)"
-                )
-            else:
-                reason = error_text(error)
-        if attempt < ATTEMPTS:
-            log(f"{url}: {reason}; trying again")
-            time.sleep(PAUSE * 2 ** (attempt - 1))
+            reason = f"no server, or the connection was lost ({type(error).__name__})"
     return reason
 
 
@@ -131,68 +158,13 @@ def find_fault(path: Path, name: str, published: str | None) -> str | None:
         return f"its {algorithm} is {digest}, expected {expected}"
     if not start:
         return "the file is empty"
-    if not name.endswith(_GZIP_SUFFIXES):
-        return None
-    if not start.startswith(b"\x1f\x8b"):
-        return "the file is not gzip"
-    end = b""
-    try:
-        with open_bytes(path) as unpacked:
-            while chunk := unpacked.read(_CHUNK):
-                end = (end + chunk)[-len(_TAR_END) :]
-    except DataError as error:
-        return str(error).removeprefix(f"{path}: ")
-    # A gzip file may end after a member although the archive in it is incomplete.
-    if name.endswith((".tar.gz", ".tgz")) and end != _TAR_END:
-        return "the file is truncated: the end of the tar archive is missing"
+    if name.endswith(_GZIP_SUFFIXES):
+        if not start.startswith(b"\x1f\x8b"):
+            return "the file is not gzip"
+        try:
+            with open_bytes(path) as unpacked:
+                while unpacked.read(1 << 20):
+                    pass
+        except DataError as error:
+            return str(error).removeprefix(f"{path}: ")
     return None
-
-
-def fetch(key: str, output: Path, data_dir: Path | None = None) -> None:
-    """Write the file of a source to `output`, from `data_dir` if it is there, else by `download`.
-
-    `data_dir` is searched recursively for the file's name, or that of its gzip, which is unpacked; files
-    closer to the top take precedence.
-    """
-    source = find_source(key)
-    if output.exists() and not output.is_file():
-        raise UsageError(f"{output}: must be a regular file or not exist")
-    output = link_target(output)
-    check_writable(output)
-    local = None if data_dir is None else _find_local(source, data_dir)
-    if local is not None:
-        _copy(source, local, output)
-        return
-    try:
-        download(source.urls, output, source.checksum, source.file)
-    except DataError as error:
-        raise DataError(
-            f"source {key}: {error}; or put {source.file} into a directory and give that as --local-data"
-            " (in a configuration: data_dir)"
-        ) from None
-    log(f"{output}: {key}; license: {source.license}; cite {source.citation}")
-
-
-def _find_local(source: Source, directory: Path) -> Path | None:
-    if not directory.is_dir():
-        raise UsageError(f"data_dir: {directory} is not a directory")
-    names = (source.file, f"{source.file}.gz")
-    paths = [p for name in names for p in directory.rglob(name) if p.is_file()]
-    if not paths:
-        log(f"{source.key}: {source.file} not found in {directory}; downloading it")
-        return None
-    return min(paths, key=lambda path: (len(path.parts), path))
-
-
-def _copy(source: Source, local: Path, output: Path) -> None:
-    """Copy or unpack a local file and check it; the output may be that file."""
-    with atomic_path(output) as temporary:
-        if local.name == f"{source.file}.gz":
-            with open_bytes(local) as packed, temporary.open("wb") as file:
-                shutil.copyfileobj(packed, file)
-        else:
-            shutil.copyfile(local, temporary)
-        fault = find_fault(temporary, source.file, source.checksum)
-        if fault:
-            raise DataError(f"{local} (source {source.key}): {fault}")
-    log(f"{output}: {source.key} from {local}")

@@ -6,6 +6,7 @@ Only the first three columns are used. Coordinates are 0-based and half-open, as
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,20 +17,10 @@ from bigbird_dna.console import log
 from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError, UsageError, one_of
 from bigbird_dna.genome.fields import FURTHEST, check_name, quoted
-from bigbird_dna.genome.sequence import NO_INTERVALS, Intervals
+from bigbird_dna.genome.sequence import NO_INTERVALS, Interval, Intervals
 
 if TYPE_CHECKING:
     from bigbird_dna.genome.assembly import Assembly
-
-
-class PlacedPeaks(NamedTuple):
-    """Peaks on a reference by its contig names, and counts of the peaks that are not used or clipped."""
-
-    contigs: dict[str, Intervals]  # sorted, disjoint, not touching, inside the contig
-    # peaks in the file; unknown: on a contig that is in neither the reference nor the assembly; absent: on a
-    # contig, or an end of a contig, that the reference does not contain; clipped at the contig's end
-    counts: dict[str, int]
-    unknown_contigs: dict[str, int]  # unknown peaks per contig, by the file's names
 
 
 def read_bed(path: Path) -> Iterator[tuple[int, list[str], int, int]]:
@@ -43,26 +34,23 @@ def read_bed(path: Path) -> Iterator[tuple[int, list[str], int, int]]:
         return
     checked: set[str] = set()
     for number, line in read_lines(path):
-        fields = line.split("\t") if "\t" in line else line.split()
-        word = "".join(fields[:1])
-        if word.startswith("#") or not line.strip() or word.split()[:1] in _HEADERS:
+        first = line.split(maxsplit=1)[:1]
+        if line.startswith("#") or first in ([], ["track"], ["browser"]):
             continue
+        fields = line.split("\t") if "\t" in line else line.split()
         try:
             start, end = int(fields[1]), int(fields[2])
         except (ValueError, IndexError):
             start = end = 0
-        if not word.strip() or not 0 <= start < end <= FURTHEST:
+        if not fields[0].strip() or not 0 <= start < end <= FURTHEST:
             raise DataError(
                 f"{path}: line {number}: not a contig, start and end with 0 <= start < end: {quoted(line)} "
                 "(starts are 0-based, ends exclusive; a header line must begin with '#')"
             )
-        if word not in checked:
-            check_name(word, "contig", f"{path}: line {number}")
-            checked.add(word)
+        if fields[0] not in checked:
+            check_name(fields[0], "contig", f"{path}: line {number}")
+            checked.add(fields[0])
         yield number, fields, start, end
-
-
-_HEADERS = (["track"], ["browser"])
 
 
 def strand_column(fields: list[str]) -> str:
@@ -70,15 +58,29 @@ def strand_column(fields: list[str]) -> str:
     return fields[5].strip() if len(fields) > 5 else "."
 
 
-def read_intervals(path: Path) -> Iterator[tuple[int, str, int, int]]:
-    """Yield line number, contig, start and end of each interval of a BED file."""
-    for number, fields, start, end in read_bed(path):
-        yield number, fields[0], start, end
-
-
 def read_peaks(path: Path) -> dict[str, Intervals]:
     """Return the intervals of a BED file by contig, in any order; none of an empty file."""
-    return Intervals.collect(row[1:] for row in read_intervals(path))
+    ends_of: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    for _, fields, start, end in read_bed(path):
+        ends_of[fields[0]].append((start, end))
+    peaks = {}
+    for contig, ends in ends_of.items():
+        peaks[contig] = Intervals(*np.array(ends, np.int64).T)
+    return peaks
+
+
+class PlacedPeaks(NamedTuple):
+    """Peaks on a reference by its contig names, and counts of the peaks that are not used or clipped.
+
+    Intervals are sorted, disjoint, not touching and inside the contig. Of the `counts`, `peaks` is the number
+    in the file; `unknown` are on a contig that is in neither the reference nor the assembly, by the file's
+    names in `unknown_contigs`; `absent` on a contig, or an end of a contig, that the reference does not
+    contain; `clipped` at the contig's end.
+    """
+
+    contigs: dict[str, Intervals]
+    counts: dict[str, int]
+    unknown_contigs: dict[str, int]
 
 
 def place_peaks(
@@ -91,19 +93,18 @@ def place_peaks(
     This is a `DataError`.
     """
     peaks = read_peaks(path)
-    counts = {
-        "peaks": sum(len(starts) for starts, _ in peaks.values()),
-        **dict.fromkeys(("unknown", "absent", "clipped"), 0),
-    }
+    counts = dict.fromkeys(("peaks", "unknown", "absent", "clipped"), 0)
     unknown_contigs: dict[str, int] = {}
     parts: list[tuple[str, Intervals]] = []
     for name, (starts, ends) in peaks.items():
+        counts["peaks"] += len(starts)
         contig = assembly.match(name, contigs)
+        if contig is None and assembly.knows(name):
+            counts["absent"] += len(starts)
+            continue
         if contig is None:
-            if assembly.knows(name):
-                counts["absent"] += len(starts)
-            else:
-                unknown_contigs[name] = len(starts)
+            unknown_contigs[name] = len(starts)
+            counts["unknown"] += len(starts)
             continue
         length = contigs[contig]
         # A reference may contain only the first part of a contig.
@@ -119,20 +120,14 @@ def place_peaks(
         starts, ends = starts[on_reference], ends[on_reference]
         counts["clipped"] += int(np.count_nonzero(ends > length))
         if len(starts):
-            widened = Intervals(
-                np.maximum(starts - widen, 0), np.minimum(ends + widen, length)
-            )
-            parts.append((contig, widened))
-    counts["unknown"] = sum(unknown_contigs.values())
+            starts = np.maximum(starts - widen, 0)
+            ends = np.minimum(ends + widen, length)
+            parts.append((contig, Intervals(starts, ends)))
     if counts["peaks"] and counts["unknown"] == counts["peaks"]:
         raise DataError(
             f"{path}: no peak is on the reference: {assembly.explain_none(peaks, contigs)}"
         )
     return PlacedPeaks(Intervals.joined(parts), counts, unknown_contigs)
-
-
-_ALL = Intervals(np.array([0]), np.array([FURTHEST]))
-"""All of a contig."""
 
 
 class Places(NamedTuple):
@@ -150,10 +145,10 @@ class Places(NamedTuple):
 
     def overlaps(self, contig: str, start: int, end: int) -> bool:
         """Return whether `[start, end)` of a contig overlaps a region."""
-        return next(self.clipped(contig, start, end), None) is not None
+        return bool(self.clipped(contig, start, end))
 
-    def clipped(self, contig: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield the parts of `[start, end)` of a contig that are in the regions."""
+    def clipped(self, contig: str, start: int, end: int) -> list[tuple[int, int]]:
+        """Return the parts of `[start, end)` of a contig that are in the regions."""
         return self.regions.get(self.name(contig), NO_INTERVALS).clipped(start, end)
 
     def widened(self, bases: int) -> Places:
@@ -188,24 +183,29 @@ def parse_region(text: str) -> tuple[str, int, int | None] | None:
     return match["contig"], start, int(last) if last else None
 
 
-def _region_on(
-    text: str, known: Mapping[str, int], find: Callable[[str], str | None]
-) -> tuple[str, Intervals] | None:
-    """Return the contig, and the part of it, that a text selects; None if it is not known."""
+def find_region(
+    text: str, contigs: Mapping[str, int], find: Callable[[str], str | None]
+) -> Interval | None:
+    """Return the contig or region that a text names; None if its contig is not known.
+
+    `contigs` maps names to lengths, and `find` any name of a contig to that in `contigs`, or None. `UsageError`
+    for positions that are not on the contig.
+    """
     contig = find(text)
-    if contig is not None and contig in known:
-        return contig, _ALL
+    if contig is not None:
+        return Interval(contig, 0, contigs[contig])
     region = parse_region(text)
     contig = find(region[0]) if region else None
-    if region is None or contig is None or contig not in known:
+    if region is None or contig is None:
         return None
-    _, start, end = region
-    end = known[contig] if end is None else end
-    if not 0 <= start < end:
+    length = contigs[contig]
+    start = region[1]
+    end = length if region[2] is None else region[2]
+    if not 0 <= start < end <= length:
         raise UsageError(
-            f"region {text}: needs 1 <= start <= end (1-based, both inclusive)"
+            f"region {text}: positions on {contig} must be from 1 to {length:,}"
         )
-    return contig, Intervals(np.array([start]), np.array([end]))
+    return Interval(contig, start, end)
 
 
 def find_places(
@@ -227,30 +227,36 @@ def find_places(
     # Its tables are not needed to score all of a file.
     from bigbird_dna.genome.assembly import contig_finder, shown
 
-    find = contig_finder(known, names)
+    find_name = contig_finder(known, names)
+
+    def find(text: str) -> str | None:
+        contig = find_name(text)
+        return contig if contig in known else None
 
     def name(contig: str) -> str:
-        return find(contig) or contig
+        return find_name(contig) or contig
 
-    selected = {}
-    if contigs:
-        chosen = {text: _region_on(text, known, find) for text in contigs}
-        unknown = [text for text, region in chosen.items() if region is None]
-        if len(unknown) == len(chosen):
+    def select(texts: Sequence[str]) -> dict[str, Intervals]:
+        unknown, parts = [], []
+        for text in texts:
+            region = find_region(text, known, find)
+            if region is None:
+                unknown.append(text)
+            else:
+                ends = np.array([region.start]), np.array([region.end])
+                parts.append((region.contig, Intervals(*ends)))
+        if unknown and not parts:
             raise DataError(
                 f"{where}: no contig {shown(unknown)}: {one_of(unknown[0], known)}"
             )
         if unknown:
             log(f"warning: {where} has no contig {shown(unknown)}")
-        selected = Intervals.joined(filter(None, chosen.values()))
-        if regions is None:
-            return Places(selected, name)
+        return Intervals.joined(parts)
 
-    region = (
-        None if Path(str(regions)).exists() else _region_on(str(regions), known, find)
-    )
-    if region is not None:
-        placed = Intervals.joined([region])
+    if regions is None:
+        return Places(select(contigs), name)
+    if not Path(str(regions)).exists() and find_region(str(regions), known, find):
+        placed = select([str(regions)])
     else:
         peaks = read_peaks(Path(str(regions)))
         if not peaks:
@@ -258,7 +264,7 @@ def find_places(
         absent = {
             contig: len(intervals.starts)
             for contig, intervals in peaks.items()
-            if name(contig) not in known
+            if find(contig) is None
         }
         if len(absent) == len(peaks):
             raise DataError(
@@ -269,10 +275,10 @@ def find_places(
                 f"warning: {regions}: {sum(absent.values()):,} regions on contigs that are not in {where} "
                 f"({shown(absent)})"
             )
-        placed = Intervals.joined(
-            (name(contig), intervals) for contig, intervals in peaks.items()
-        )
+        parts = [(name(contig), intervals) for contig, intervals in peaks.items()]
+        placed = Intervals.joined(parts)
     if contigs:
+        selected = select(contigs)
         placed = {
             contig: placed[contig].within(selected[contig])
             for contig in placed

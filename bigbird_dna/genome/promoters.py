@@ -7,10 +7,10 @@ have an interval that begins (on "-": ends) at the site.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.compression import read_lines
@@ -18,7 +18,7 @@ from bigbird_dna.errors import DataError, error_text
 from bigbird_dna.genome.annotation import read_annotation
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown, warn_of_dropped
 from bigbird_dna.genome.fields import check_name, write_rows
-from bigbird_dna.genome.intervals import read_bed
+from bigbird_dna.genome.intervals import read_bed, strand_column
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import OPPOSITE, Locus
 
@@ -33,28 +33,21 @@ def read_promoters(path: Path) -> list[Locus]:
     EPDnew's rule where the thick part is not empty; others use the intervals' 5' ends.
     """
     path = Path(path)
-    suffix = (
-        path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
-    ).lower()
-    loci: Iterable[tuple[int, Locus]]
+    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
     if suffix in (".gff3", ".gff", ".gtf"):
-        loci = read_annotation(path)
-    elif suffix == ".bed":
-        loci = _bed_sites(path)
-    elif suffix == ".tsv":
-        return read_loci(path)
-    elif suffix == ".sga":
-        loci = _sga_sites(path)
-    else:
-        raise DataError(
-            f"{path}: unknown suffix; start sites need .sga, .bed, .gff3, .gtf or .tsv (or .gz)"
-        )
-    return _with_valid_names(path, loci)
+        return _checked(path, read_annotation(path))
+    if suffix == ".bed":
+        return _checked(path, _bed_sites(path))
+    if suffix in (".sga", ".tsv"):
+        return _checked(path, _sites(path, suffix == ".sga"))
+    raise DataError(
+        f"{path}: unknown suffix; start sites need .sga, .bed, .gff3, .gtf or .tsv (or .gz)"
+    )
 
 
 def read_loci(path: Path) -> list[Locus]:
     """Read a file of `write_loci`."""
-    return _with_valid_names(path, _table_sites(Path(path)))
+    return _checked(path, _sites(path, is_sga=False))
 
 
 def write_loci(path: Path, loci: Iterable[Locus]) -> None:
@@ -63,42 +56,41 @@ def write_loci(path: Path, loci: Iterable[Locus]) -> None:
     write_rows(path, [COLUMNS, *rows])
 
 
-def _with_valid_names(path: Path, loci: Iterable[tuple[int, Locus]]) -> list[Locus]:
-    found = []
+def _checked(path: Path, loci: Iterable[tuple[int, Locus]]) -> list[Locus]:
+    """Return loci, whose line numbers are given; `DataError` for names that a table cannot have."""
+    sites = []
     for number, locus in loci:
         where = f"{path}: line {number}"
         check_name(locus.contig, "contig", where)
         check_name(locus.name.lstrip("#"), "name", where)
-        found.append(locus)
-    if not found:
+        sites.append(locus)
+    if not sites:
         raise DataError(f"{path}: the file contains no promoters")
-    return found
+    return sites
 
 
-def _sga_sites(path: Path) -> Iterator[tuple[int, Locus]]:
-    for number, line in read_lines(path):
-        if line.startswith("#") or not line.strip():
-            continue
-        try:
-            contig, feature, position, strand, _, *name = line.split("\t")
-            site = int(position) - 1
-            yield number, Locus(contig, site, strand, name[0] if name else feature)  # type: ignore[arg-type]
-        except ValueError as error:
-            raise DataError(f"{path}: line {number}: {error}") from None
-
-
-def _table_sites(path: Path) -> Iterator[tuple[int, Locus]]:
+def _sites(path: Path, is_sga: bool) -> Iterator[tuple[int, Locus]]:
+    """Yield line and start site of an SGA file, or of a table of `write_loci`."""
     for number, line in read_lines(path):
         columns = line.split("\t")
-        if number == 1:
+        if is_sga:
+            if line.startswith("#") or not line.strip():
+                continue
+        elif number == 1:
             if columns != [*COLUMNS]:
                 raise DataError(
                     f"{path}: the header must be {' '.join(COLUMNS)!r} (tab-separated)"
                 )
             continue
         try:
-            contig, position, strand, name = columns
-            yield number, Locus(contig, int(position), strand, name)  # type: ignore[arg-type]
+            if is_sga:
+                contig, feature, position, strand, _, *names = columns
+                name = names[0] if names else feature
+                site = int(position) - 1
+            else:
+                contig, position, strand, name = columns
+                site = int(position)
+            yield number, Locus(contig, site, strand, name)  # type: ignore[arg-type]
         except ValueError as error:
             raise DataError(f"{path}: line {number}: {error}") from None
 
@@ -107,7 +99,7 @@ def _bed_sites(path: Path) -> Iterator[tuple[int, Locus]]:
     """Yield line and start site: the 5' end of an interval, or in EPD's BED of its thick part."""
     for number, columns, start, end in read_bed(path):
         name = columns[3] if len(columns) > 3 else f"{columns[0]}:{start}-{end}"
-        strand = columns[5].strip() if len(columns) > 5 else "."
+        strand = strand_column(columns)
         try:
             if 8 <= len(columns) < 12 and end - start > 1:
                 thick_start, thick_end = int(columns[6]), int(columns[7])
@@ -123,17 +115,6 @@ def _bed_sites(path: Path) -> Iterator[tuple[int, Locus]]:
             raise DataError(f"{path}: line {number}: {error}") from None
 
 
-class PlacedPromoters(NamedTuple):
-    """Loci placed on a reference."""
-
-    loci: list[Locus]  # in the reference's order of contigs, then by position
-    absent: dict[
-        str, int
-    ]  # counts of contigs that are not in the reference, largest first
-    beyond: dict[str, int]  # counts by contig of loci beyond its end
-    duplicates: int  # with contig, position and strand of an earlier locus
-
-
 def prepare_promoters(
     promoters: Path,
     reference: Path,
@@ -147,100 +128,79 @@ def prepare_promoters(
     contigs that are missing from the reference, or too short, are by the file's names. The log states the
     number of dropped promoters per reason.
     """
-    with Reference(reference) as opened:
-        contigs = opened.contigs
+    with Reference(reference) as genome:
+        contigs = genome.contigs
     loci = read_promoters(promoters)
     counts: dict[str, Any] = {"read": len(loci), "lifted": None, "unmapped": None}
     if chain is not None:
-        lifted = lift(loci, chain[0], chain[1].match)
-        loci = lifted.loci
-        counts |= {"lifted": len(loci), "unmapped": len(lifted.unmapped)}
-        unmapped = Counter(locus.contig for locus in lifted.unmapped)
+        total = len(loci)
+        loci, unmapped = lift(loci, chain[0], chain[1].match)
+        counts |= {"lifted": len(loci), "unmapped": len(unmapped)}
         warn_of_dropped(
             str(promoters),
             "promoters",
-            counts["read"],
-            unmapped,
+            total,
+            Counter(locus.contig for locus in unmapped),
             f"have no unique target in {chain[0].name}",
         )
-    placed = place(loci, contigs, assembly, str(promoters))
-    hint = ""
-    if not all(assembly.knows(name) for name in placed.absent):
-        hint = f"; if the reference has these contigs under other names, {ALIAS_HINT}"
-    where = str(promoters), "promoters", len(loci)
-    warn_of_dropped(
-        *where, placed.absent, "are on contigs that are not in the reference", hint
-    )
-    warn_of_dropped(*where, placed.beyond, "are beyond the end of their contig")
-    counts |= {
-        "off_reference": sum(placed.absent.values()) + sum(placed.beyond.values()),
-        "duplicates": placed.duplicates,
-        "promoters": len(placed.loci),
-        "dropped_contigs": placed.absent,
-        "beyond_contigs": placed.beyond,
-    }
-    write_json(output.with_suffix(".json"), counts)
-    write_loci(output, placed.loci)
-    return counts
+    loci, placed = place(loci, contigs, assembly, str(promoters))
+    write_json(output.with_suffix(".json"), counts | placed)
+    write_loci(output, loci)
+    return counts | placed
 
 
 def place(
-    loci: Iterable[Locus], contigs: Mapping[str, int], assembly: Assembly, where: str
-) -> PlacedPromoters:
+    loci: Sequence[Locus], contigs: Mapping[str, int], assembly: Assembly, where: str
+) -> tuple[list[Locus], dict[str, Any]]:
     """Place loci on a reference, in its order and with its contig names; each site and strand occurs once.
 
-    `where` names the file of the loci in errors.
+    Returns them and the counts of `promoters.json`. `where` names the file of the loci in messages.
     """
-    loci = list(loci)
-    names = {
-        name: assembly.match(name, contigs)
-        for name in dict.fromkeys(x.contig for x in loci)
-    }
+    names = {x.contig: assembly.match(x.contig, contigs) for x in loci}
     placed: dict[tuple[str, int, str], Locus] = {}
     absent: Counter[str] = Counter()
     beyond: Counter[str] = Counter()
-    duplicates = 0
     for locus in loci:
         contig = names[locus.contig]
         if contig is None:
             absent[locus.contig] += 1
-            continue
-        if locus.position >= contigs[contig]:
+        elif locus.position >= contigs[contig]:
             beyond[locus.contig] += 1
-            continue
-        key = (contig, locus.position, locus.strand)
-        if key in placed:
-            duplicates += 1
         else:
-            placed[key] = replace(locus, contig=contig)
+            key = contig, locus.position, locus.strand
+            placed.setdefault(key, replace(locus, contig=contig))
     if not placed:
         raise DataError(
             f"{where}: no promoter is on the reference: {assembly.explain_none(names, contigs)}"
         )
+    hint = ""
+    if not all(assembly.knows(name) for name in absent):
+        hint = f"; if the reference has these contigs under other names, {ALIAS_HINT}"
+    total = where, "promoters", len(loci)
+    why = "are on contigs that are not in the reference"
+    warn_of_dropped(*total, absent, why, hint)
+    warn_of_dropped(*total, beyond, "are beyond the end of their contig")
     order = {contig: number for number, contig in enumerate(contigs)}
-    found = sorted(
-        placed.values(), key=lambda locus: (order[locus.contig], locus.position)
-    )
-    return PlacedPromoters(
-        found, dict(absent.most_common()), dict(beyond.most_common()), duplicates
-    )
-
-
-class Lifted(NamedTuple):
-    """Result of a liftOver."""
-
-    loci: list[Locus]  # on the new assembly, contigs named as in the chain file
-    unmapped: list[Locus]  # unchanged: no counterpart, or more than one
+    sites = sorted(placed.values(), key=lambda x: (order[x.contig], x.position))
+    dropped = absent.total() + beyond.total()
+    return sites, {
+        "off_reference": dropped,
+        "duplicates": len(loci) - dropped - len(sites),
+        "promoters": len(sites),
+        "dropped_contigs": dict(absent.most_common()),
+        "beyond_contigs": dict(beyond.most_common()),
+    }
 
 
 def lift(
     loci: Iterable[Locus], chain: Path, rename: Callable[[str, list[str]], str | None]
-) -> Lifted:
+) -> tuple[list[Locus], list[Locus]]:
     """Map loci along a chain file; the strand is flipped where the assemblies are inverted.
 
-    `rename` maps a locus's contig and the chain's contig names to the matching chain contig, as
-    `Assembly.match` does; a locus without a match is unmapped. `DataError`: the file is not of UCSC's format,
-    or its last chain is truncated.
+    Returns those on the new assembly, with contigs named as in the chain file, and those without a
+    counterpart or with more than one, unchanged. `rename` maps a locus's contig and the chain's contig names
+    to the matching chain contig, as `Assembly.match` does. `DataError`: the file is not of UCSC's format, or
+    its last chain is truncated.
     """
     from liftover import ChainFile  # slow to import
 
@@ -260,20 +220,21 @@ def lift(
         ) from None
     names = list(chains)
     renamed: dict[str, str | None] = {}
-    lifted = Lifted([], [])
+    lifted: list[Locus] = []
+    unmapped: list[Locus] = []
     for locus in loci:
         if locus.contig not in renamed:
             renamed[locus.contig] = rename(locus.contig, names)
         contig = renamed[locus.contig]
         targets = [] if contig is None else chains[contig][locus.position]
         if len(targets) != 1:
-            lifted.unmapped.append(locus)
+            unmapped.append(locus)
             continue
-        target, lifted_to, direction = targets[0]
-        sense = locus.strand if direction == "+" else OPPOSITE[locus.strand]
-        lifted.loci.append(Locus(target, lifted_to, sense, locus.name))
-    if not lifted.loci:
+        target, position, direction = targets[0]
+        strand = locus.strand if direction == "+" else OPPOSITE[locus.strand]
+        lifted.append(Locus(target, position, strand, locus.name))
+    if not lifted:
         raise DataError(
             f"{chain}: no locus can be lifted: the contigs are {shown(renamed)}, the chain's {shown(names)}"
         )
-    return lifted
+    return lifted, unmapped

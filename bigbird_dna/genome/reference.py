@@ -5,7 +5,8 @@ import math
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,12 +32,7 @@ from bigbird_dna.errors import (
     meant,
 )
 from bigbird_dna.genome.assembly import CUSTOM, Assembly, open_assembly
-from bigbird_dna.genome.fasta import (
-    flat_format,
-    read_fasta,
-    read_flat_file,
-    scan_fasta,
-)
+from bigbird_dna.genome.fasta import read_fasta, scan_fasta
 from bigbird_dna.genome.sequence import (
     Interval,
     clean,
@@ -87,18 +83,17 @@ class Reference:
     """
 
     def __init__(self, path: Path, aliases: Path | None = None) -> None:
+        self.path = Path(path)
         self.aliases = aliases
         self.names = None if aliases is None else open_assembly(CUSTOM, aliases)
         """Contig names from the alias file; None without one."""
-        self.path = Path(path)
         self._lock = threading.Lock()
-        self._blocks: dict[tuple[str, int], str] = {}  # the last used at the end
-        self._whole: dict[str, Letters] = {}  # contigs that `windows` has read
-        self._file: Any = None
-        file = self._open()
-        self.contigs: dict[str, int] = dict(
-            zip(file.references, file.lengths, strict=True)
-        )
+        self._file = open_fasta(self.path)
+        # HTSlib unpacks 64 kB of a bgzip file for each read, and callers read many windows of the same bases.
+        self._block = lru_cache(_MOST_BLOCKS)(self._read_block)
+        self._contig_letters: dict[str, Letters] = {}  # those that `windows` has read
+        lengths = zip(self._file.references, self._file.lengths, strict=True)
+        self.contigs: dict[str, int] = dict(lengths)
         """Name → length in bp, in file order."""
 
     def fetch(self, interval: Interval) -> str:
@@ -106,22 +101,22 @@ class Reference:
 
         Positions outside the contig are N.
         """
-        length = self.contigs.get(interval.contig)
+        contig = interval.contig
+        length = self.contigs.get(contig)
         if length is None:
-            near = meant(interval.contig, self.contigs)
+            near = meant(contig, self.contigs)
             raise DataError(
-                f"{self.path}: the reference has no contig {interval.contig!r}{near}"
+                f"{self.path}: the reference has no contig {contig!r}{near}"
             )
         start = min(max(interval.start, 0), length)
         end = min(max(interval.end, 0), length)
-        with self._lock:
-            if end - start > _BLOCK:
-                sequence = self._read(interval.contig, start, end)
-            else:
-                numbers = range(start // _BLOCK, -(-end // _BLOCK))
-                blocks = [self._block(interval.contig, number) for number in numbers]
-                first = start // _BLOCK * _BLOCK
-                sequence = "".join(blocks)[start - first : end - first]
+        if end - start > _BLOCK:
+            sequence = self._read(contig, start, end)
+        else:
+            first = start // _BLOCK
+            numbers = range(first, -(-end // _BLOCK))
+            blocks = "".join([self._block(contig, number) for number in numbers])
+            sequence = blocks[start - first * _BLOCK : end - first * _BLOCK]
         before = min(max(-interval.start, 0), len(interval))
         sequence = ("N" * before + sequence).ljust(len(interval), "N")
         return reverse_complement(sequence) if interval.strand == "-" else sequence
@@ -134,63 +129,39 @@ class Reference:
         """
         windows = np.full((len(contigs), length), ord("N"), np.uint8)
         for contig, start, row in zip(contigs, starts, windows, strict=True):
-            if contig not in self._whole:
+            if contig not in self._contig_letters:
                 sequence = self.fetch(Interval(contig, 0, self.contigs.get(contig, 0)))
-                self._whole[contig] = np.frombuffer(sequence.encode(), np.uint8)
-            bases = self._whole[contig][max(start, 0) : max(start + length, 0)]
+                letters = np.frombuffer(sequence.encode(), np.uint8)
+                self._contig_letters[contig] = letters
+            letters = self._contig_letters[contig]
+            bases = letters[max(start, 0) : max(start + length, 0)]
             first = max(-start, 0)
             row[first : first + len(bases)] = bases
         return windows
-
-    def close(self) -> None:
-        """Close the file; the next `fetch` opens it again."""
-        with self._lock:
-            if self._file is not None:
-                self._file.close()
-            self._file = None
 
     def __enter__(self) -> "Reference":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._file.close()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_lock": None, "_file": None, "_blocks": {}, "_whole": {}}
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Reference, (self.path, self.aliases)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=threading.Lock())
-
-    def _block(self, contig: str, number: int) -> str:
-        """Return a block of a contig in A C G T N; the last ones read are kept.
-
-        HTSlib unpacks 64 kB of a bgzip file for each read, and callers read many windows of the same bases.
-        """
-        block = self._blocks.pop((contig, number), None)
-        if block is None:
-            start = number * _BLOCK
-            block = self._read(contig, start, min(start + _BLOCK, self.contigs[contig]))
-            if len(self._blocks) == _MOST_BLOCKS:
-                self._blocks.pop(next(iter(self._blocks)))
-        self._blocks[contig, number] = block
-        return block
+    def _read_block(self, contig: str, number: int) -> str:
+        start = number * _BLOCK
+        return self._read(contig, start, min(start + _BLOCK, self.contigs[contig]))
 
     def _read(self, contig: str, start: int, end: int) -> str:
         where = f"{self.path}: {contig}:{start}-{end}"
         try:
-            with quiet_htslib():
-                raw = self._open().fetch(contig, start, end)
+            with self._lock, quiet_htslib():
+                raw = self._file.fetch(contig, start, end)
         except (OSError, ValueError, LookupError) as error:
             raise DataError(f"{where}: cannot be read: {error_text(error)}") from None
         if len(raw) != end - start:
             raise DataError(f"{where}: cannot be read: the file is damaged")
         return clean(raw, where)
-
-    def _open(self) -> pysam.FastaFile:
-        if self._file is None:
-            self._file = open_fasta(self.path)
-        file: pysam.FastaFile = self._file
-        return file
 
 
 def open_fasta(path: Path) -> pysam.FastaFile:
@@ -199,10 +170,9 @@ def open_fasta(path: Path) -> pysam.FastaFile:
     `DataError`: the file is missing, truncated or not FASTA, or in a format without random access.
     """
     kind = compression(path)
-    unfit = "plain gzip" if kind == "gzip" else flat_format(path)
-    if unfit is not None:
+    if kind == "gzip":
         raise DataError(
-            f"{path}: {unfit} does not support random access; write an indexed copy with "
+            f"{path}: plain gzip does not support random access; write an indexed copy with "
             f"`bigbird-dna prepare reference {path} -o reference.fa.gz`"
         )
     bgzip = kind == "bgzip"
@@ -253,19 +223,16 @@ def _write_index(path: Path, prefix: Path, bgzip: bool) -> None:
 def prepare_reference(
     source: Path, output: Path, assembly: Assembly | None = None
 ) -> Prepared:
-    """Check a FASTA, GenBank or EMBL file and write it atomically as bgzip FASTA with its indices.
+    """Check a FASTA file and write it atomically as bgzip FASTA with its indices.
 
-    A record's name is the first word of its header, or comes from `read_flat_file`. The sequence is written
-    in A C G T N, in lines of 60. Contigs must have the assembly's lengths (`Assembly.check_lengths`); None
-    accepts any. `UsageError` if the output is the source.
+    A record's name is the first word of its header. The sequence is written in A C G T N, in lines of 60.
+    Contigs must have the assembly's lengths (`Assembly.check_lengths`); None accepts any. `UsageError` if the
+    output is the source.
     """
     source = Path(source)
     check_output(output, [source])
-    flat = flat_format(source)
-    records = read_fasta(source) if flat is None else read_flat_file(source, flat)
-    return _write_records(
-        output, progress(records, f"preparing {source.name}"), assembly, str(source)
-    )
+    records = progress(read_fasta(source), f"preparing {source.name}")
+    return _write_records(output, records, assembly, str(source))
 
 
 def write_fasta(path: Path, records: Iterable[tuple[str, str]]) -> None:
@@ -328,6 +295,7 @@ def extract_regions(
     check_output(output, [reference])
     entries = GenomeConfig(test=tuple(only), exclude=tuple(exclude))
     regions: defaultdict[str, list[Interval]] = defaultdict(list)
+    records = []
     with Reference(reference) as genome:
         try:
             named = find_named(entries, genome.contigs, assembly)
@@ -339,24 +307,17 @@ def extract_regions(
                 regions[region.interval.contig].append(region.interval)
         if not regions:
             raise UsageError("--only: all contigs that fit are excluded")
-
-        write_fasta(output, _masked_contigs(genome, regions, megabases))
-
-
-def _masked_contigs(
-    genome: Reference, regions: Mapping[str, list[Interval]], megabases: float | None
-) -> Iterator[tuple[str, str]]:
-    """Yield name and sequence of contigs up to their last region, with N between regions."""
-    for contig, intervals in regions.items():
-        text = ""
-        for interval in sorted(intervals):
-            start = max(interval.start, len(text))  # regions may overlap
-            if start < interval.end:
-                bases = genome.fetch(Interval(contig, start, interval.end))
-                text += "N" * (start - len(text)) + bases
-        if megabases is None:
-            yield contig, text
-        else:
-            first = len(text) - len(text.lstrip("N"))
-            yield contig, text[: first + max(1, round(megabases * 1e6))]
-            return
+        for contig, intervals in regions.items():
+            text = ""
+            for interval in sorted(intervals):
+                start = max(interval.start, len(text))  # regions may overlap
+                if start < interval.end:
+                    bases = genome.fetch(Interval(contig, start, interval.end))
+                    text += "N" * (start - len(text)) + bases
+            if megabases is not None:
+                first = len(text) - len(text.lstrip("N"))
+                text = text[: first + max(1, round(megabases * 1e6))]
+            records.append((contig, text))
+            if megabases is not None:
+                break
+        write_fasta(output, records)

@@ -5,7 +5,6 @@ their number. All other letters, such as the U of RNA, the letters of proteins, 
 because such a sequence is not plain DNA.
 """
 
-from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -206,25 +205,10 @@ Positions = NDArray[np.int64]
 
 
 class Intervals(NamedTuple):
-    """Intervals `[starts[i], ends[i])` of one contig, 0-based; most methods need the form of `union`."""
+    """Intervals `[starts[i], ends[i])` of one contig, 0-based; methods need the form of `union`."""
 
     starts: Positions
     ends: Positions
-
-    @classmethod
-    def collect(cls, rows: Iterable[tuple[str, int, int]]) -> dict[str, Self]:
-        """Group the (contig, start, end) of a file by contig."""
-        found: defaultdict[str, tuple[array[int], array[int]]] = defaultdict(
-            lambda: (array("q"), array("q"))
-        )
-        for contig, start, end in rows:
-            starts, ends = found[contig]
-            starts.append(start)
-            ends.append(end)
-        return {
-            contig: cls(*(np.frombuffer(one, np.int64) for one in both))
-            for contig, both in found.items()
-        }
 
     @classmethod
     def union(cls, starts: Positions, ends: Positions) -> Self:
@@ -240,13 +224,15 @@ class Intervals(NamedTuple):
     @classmethod
     def joined(cls, parts: Iterable[tuple[str, "Intervals"]]) -> dict[str, Self]:
         """Return the union of intervals per contig; a contig may occur several times, as with two aliases."""
-        found: defaultdict[str, list[Intervals]] = defaultdict(list)
+        by_contig: defaultdict[str, list[Intervals]] = defaultdict(list)
         for contig, part in parts:
-            found[contig].append(part)
-        return {
-            c: cls.union(*map(np.concatenate, zip(*some, strict=True)))
-            for c, some in found.items()
-        }
+            by_contig[contig].append(part)
+        unions = {}
+        for contig, some in by_contig.items():
+            starts = np.concatenate([part.starts for part in some])
+            ends = np.concatenate([part.ends for part in some])
+            unions[contig] = cls.union(starts, ends)
+        return unions
 
     def overlap(self, starts: Positions, ends: Positions) -> NDArray[np.bool_]:
         """Return whether each `[starts[i], ends[i])` overlaps any of the intervals."""
@@ -256,65 +242,33 @@ class Intervals(NamedTuple):
         number = np.searchsorted(self.starts, ends, side="left") - 1
         return np.asarray((number >= 0) & (self.ends[number] > starts))
 
-    def hold(self, starts: Positions, ends: Positions) -> NDArray[np.bool_]:
-        """Return whether each `[starts[i], ends[i])` is entirely within one of the intervals."""
-        number = np.searchsorted(self.starts, starts, side="right") - 1
-        return np.asarray((number >= 0) & (self.ends[number] >= ends))
-
     def covered(self, starts: Positions, ends: Positions) -> Positions:
         """Return the number of bp of each `[starts[i], ends[i])` that are in the intervals."""
         # The number of covered bases before a position grows by one per base inside an interval only.
-        edges = np.concatenate(([0], np.stack(self, axis=1).ravel()))
-        sums = np.repeat(np.concatenate(([0], np.cumsum(self.ends - self.starts))), 2)[
-            :-1
-        ]
-        return np.asarray(
-            np.interp(ends, edges, sums) - np.interp(starts, edges, sums), np.int64
-        )
-
-    @property
-    def bases(self) -> int:
-        """Number of positions in the intervals."""
-        return int((self.ends - self.starts).sum())
-
-    def draw(self, count: int, rng: np.random.Generator) -> Positions:
-        """Draw `count` distinct positions, ascending; return all positions if there are fewer."""
-        sums = np.cumsum(self.ends - self.starts)
-        ranks = np.sort(rng.choice(self.bases, min(count, self.bases), replace=False))
-        runs = np.searchsorted(sums, ranks, side="right")
-        return np.asarray(self.ends[runs] - (sums[runs] - ranks), np.int64)
+        sizes = self.ends - self.starts
+        edges = np.append(0, np.stack(self, axis=1))
+        totals = np.cumsum(sizes)
+        before = np.append(0, np.stack([totals - sizes, totals], axis=1))
+        at_ends = np.interp(ends, edges, before)
+        return np.asarray(at_ends - np.interp(starts, edges, before), np.int64)
 
     def within(self, other: "Intervals") -> Self:
         """Return the bases that are also in another union of intervals."""
-        parts = [
-            part
-            for start, end in zip(
-                other.starts.tolist(), other.ends.tolist(), strict=True
-            )
-            for part in self.clipped(start, end)
-        ]
+        parts = []
+        for start, end in zip(other.starts.tolist(), other.ends.tolist(), strict=True):
+            parts += self.clipped(start, end)
         return type(self)(*np.array(parts, np.int64).reshape(-1, 2).T)
 
-    def clipped(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield the parts in `[start, end)`."""
+    def clipped(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Return the parts in `[start, end)`."""
         first = int(np.searchsorted(self.ends, start, side="right"))
         last = int(np.searchsorted(self.starts, end, side="left"))
-        for left, right in zip(
-            self.starts[first:last].tolist(),
-            self.ends[first:last].tolist(),
-            strict=True,
-        ):
-            yield max(left, start), min(right, end)
+        starts = np.maximum(self.starts[first:last], start).tolist()
+        ends = np.minimum(self.ends[first:last], end).tolist()
+        return list(zip(starts, ends, strict=True))
 
 
 NO_INTERVALS = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
-
-
-def unknown_runs(sequence: str) -> Intervals:
-    """Return the runs of N of a sequence."""
-    unknown = np.frombuffer(sequence.encode(), np.uint8) == ord("N")
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], unknown, [False]])))
-    return Intervals(edges[::2], edges[1::2])
 
 
 def tss_position(start: int, end: int, strand: str, upstream: int) -> int:

@@ -4,10 +4,7 @@ A table has a row per sequence, with the columns of `TableColumns`. FASTA record
 longer ones are contigs. A sequence is converted to A C G T N; an error names the file and the row or record.
 """
 
-import csv
 from collections.abc import Iterator
-from io import TextIOWrapper
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,9 +13,10 @@ import pandas as pd
 from bigbird_dna.config.promoters import SEPARATORS, is_table, table_kind
 from bigbird_dna.disk.arrays import open_parquet
 from bigbird_dna.disk.atomic import reading
-from bigbird_dna.disk.compression import open_bytes, read_lines
-from bigbird_dna.disk.tables import check_unique, missing_column
+from bigbird_dna.disk.compression import open_bytes
+from bigbird_dna.disk.tables import missing_column
 from bigbird_dna.errors import DataError
+from bigbird_dna.genome.fasta import split_records
 from bigbird_dna.genome.fields import check_name
 from bigbird_dna.genome.sequence import check_letters, clean_bytes
 
@@ -55,33 +53,30 @@ class CheckedSequence(NamedTuple):
 
 
 def read_chunks(path: Path) -> Iterator[pd.DataFrame]:
-    """Yield the rows of a table in chunks; all cells are text, and missing cells are empty."""
+    """Yield the rows of a table in chunks; cells are text, or NaN if missing as for `pandas.read_csv`."""
     separator = SEPARATORS[table_kind(path.name)]
     if separator is None:
         with open_parquet(path) as stored:
-            check_unique(str(path), stored.schema_arrow.names)
             for batch in stored.iter_batches(_ROWS):
                 batch.validate(full=True)  # invalid text is detected only on access
                 chunk = batch.to_pandas()
-                yield chunk.astype(object).where(chunk.notna(), "").astype(str)
+                yield chunk.astype(object).where(chunk.isna(), chunk.astype(str))
         return
     with (
         open_bytes(path) as stream,
-        reading(path, "not readable as a table", ValueError, csv.Error),
+        reading(path, "not readable as a table", ValueError),
+        pd.read_csv(
+            stream,
+            sep=separator,
+            dtype=str,
+            encoding="utf-8-sig",
+            chunksize=_ROWS,
+        ) as chunks,
     ):
-        text = TextIOWrapper(stream, encoding="utf-8-sig", newline="")
-        rows = filter(None, csv.reader(text, delimiter=separator, strict=True))
-        header = next(rows, [])
-        check_unique(str(path), filter(None, header))
-        first = 1
-        while chunk := list(islice(rows, _ROWS)):
-            for number, row in enumerate(chunk, first):
-                if len(row) != len(header):
-                    raise DataError(
-                        f"{path}: row {number:,} has {len(row)} cells, the first line has {len(header)}"
-                    )
-            yield pd.DataFrame(chunk, columns=pd.Index(header))
-            first += len(chunk)
+        for chunk in chunks:
+            if not isinstance(chunk.index, pd.RangeIndex):  # the first columns
+                raise DataError(f"{path}: rows have more cells than the first line")
+            yield chunk
 
 
 def check_sequence(name: str, text: str, where: str) -> CheckedSequence:
@@ -118,8 +113,9 @@ def stream_checked_sequences(
     for chunk in read_chunks(path):
         if columns.sequence not in chunk:
             raise missing_column(path, columns.sequence, [*chunk], "--sequence-column")
-        names = chunk.get(columns.name, pd.Series("", chunk.index))
-        for name, text in zip(names, chunk[columns.sequence].str.strip(), strict=True):
+        names = chunk.get(columns.name, pd.Series("", chunk.index)).fillna("")
+        texts = chunk[columns.sequence].fillna("").str.strip()
+        for name, text in zip(names, texts, strict=True):
             number += 1
             where = f"{path}: row {number:,}"
             name = check_name(name, "the name", where) or f"row_{number}"
@@ -139,22 +135,7 @@ def stream_sequences(
 
 
 def read_fasta_windows(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield name and letters of the records of a FASTA file; a name may be missing."""
-    name: str | None = None
-    letters: list[str] = []
-    for number, line in read_lines(path):
-        if line.startswith(">"):
-            if name is not None:
-                yield name, "".join(letters)
-            word = next(iter(line[1:].split()), "")
-            name = check_name(word, "the record", f"{path}: line {number}")
-            letters = []
-        elif name is not None:
-            letters.append(line.strip())
-        elif line.strip():
-            raise DataError(
-                f"{path}: no FASTA header: the first line does not start with '>' ({line[:40]!r})"
-            )
-    if name is None:
-        raise DataError(f"{path}: the file contains no records")
-    yield name, "".join(letters)
+    """Yield name and letters of the records of a FASTA file; names may repeat or be missing."""
+    for name, _, lines in split_records(path):
+        letters = b"".join(lines).translate(None, b"\r\n \t")
+        yield name, letters.decode("utf-8", "replace")

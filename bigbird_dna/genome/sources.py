@@ -88,42 +88,29 @@ def find_assembly(config: "Config") -> Assembly:
     return open_assembly(genome.assembly, aliases, genome.title)
 
 
-def annotation_file(config: "Config") -> Path | None:
-    """Return the path of `promoters.annotation`, a download or a user-supplied file; None if not specified.
-
-    The caller checks whether it exists.
-    """
-    name = config.promoters.annotation
-    if name is None:
-        return None
-    source = load_sources().get(name)
-    if source is None:
-        return locate(name, config.data_dir)
-    return config.paths.download(source.file)
-
-
 def chromatin_files(config: "Config") -> dict[str, Path]:
     """Return the files of the section `chromatin`: tracks, peaks, blacklist and variants.
 
     Simulated tracks come with their peaks and variants; tracks of start sites are in the run's promoters; the
     files of the public bundle are omitted. The caller checks whether user-supplied files exist.
     """
-    data, paths = config.chromatin.data, config.paths
-    names = {
-        "tracks": None if data.tracks in NOT_FILES else data.tracks,
-        "blacklist": data.blacklist,
-        "variants": config.chromatin.variants,
-    }
-    found = {
-        role: locate(name, config.data_dir)
-        for role, name in names.items()
-        if name is not None
-    }
-    if data.tracks == SIMULATED:
-        found["tracks"] = paths.simulated_tracks
-        found["peaks"] = paths.simulated_peaks
-        found["variants"] = paths.simulated_variants
-    elif data.tracks == TSS:
+    chromatin, paths = config.chromatin, config.paths
+    tracks = chromatin.data.tracks
+    if tracks == SIMULATED:
+        return {
+            "tracks": paths.simulated_tracks,
+            "peaks": paths.simulated_peaks,
+            "variants": paths.simulated_variants,
+        }
+    found = {}
+    for role, name in (
+        ("tracks", None if tracks in NOT_FILES else tracks),
+        ("blacklist", chromatin.data.blacklist),
+        ("variants", chromatin.variants),
+    ):
+        if name is not None:
+            found[role] = locate(name, config.data_dir)
+    if tracks == TSS:
         found["tracks"] = paths.promoters
     return found
 
@@ -138,7 +125,7 @@ class Inputs:
     """Files by role; roles that a run does not have are omitted.
 
     Roles are reference, aliases, promoters, chain, annotation, labeled1, labeled2 …, labeled_negatives,
-    labeled_splits, tracks, peaks, blacklist, variants, and bundle and bins of DeepSEA's data.
+    tracks, peaks, blacklist, variants, and bundle and bins of DeepSEA's data.
     """
 
     files: dict[str, Path]
@@ -154,7 +141,7 @@ def find_inputs(config: "Config", *, data_sets: bool = True) -> Inputs:
     """Return the files of a configuration: simulated, downloaded, or user-supplied.
 
     Without `data_sets`, user-supplied labeled sequences and tracks are omitted. `ConfigError`: unknown keys,
-    missing files, files of different assemblies without a chain, and a `data_dir` that is not a directory.
+    missing files, and files of different assemblies without a chain.
     """
     genome, promoters, paths = config.genome, config.promoters, config.paths
     data, sequences = config.chromatin.data, config.sequences
@@ -162,81 +149,74 @@ def find_inputs(config: "Config", *, data_sets: bool = True) -> Inputs:
         raise ConfigError(
             f"chromatin.data.tracks: {TSS} needs promoters.source, the annotated start sites"
         )
-    if genome.reference is None and genome.assembly != DEMO:
-        raise ConfigError(
-            f"genome.reference: assembly {genome.assembly} needs a source or a file"
-        )
-    public = {
-        "reference": ("genome.reference", genome.reference),
-        "promoters": ("promoters.source", promoters.source),
-        "chain": ("promoters.chain", promoters.chain),
-        "annotation": ("promoters.annotation", promoters.annotation),
-    }
-    named = {**public, "aliases": ("genome.aliases", genome.aliases)}
+    entries = [
+        ("reference", "genome.reference", genome.reference),
+        ("aliases", "genome.aliases", genome.aliases),
+        ("promoters", "promoters.source", promoters.source),
+        ("chain", "promoters.chain", promoters.chain),
+        ("annotation", "promoters.annotation", promoters.annotation),
+    ]
     if genome.reference is None:
-        for key, name in named.values():
+        if genome.assembly != DEMO:
+            raise ConfigError(
+                f"genome.reference: assembly {genome.assembly} needs a source or a file"
+            )
+        for _, key, name in entries:
             if name is not None:
                 raise ConfigError(f"{key}: {name} needs genome.reference")
     elif config.data_dir is not None and not Path(config.data_dir).is_dir():
         raise ConfigError(f"data_dir: {config.data_dir} is not a directory")
-    if promoters.source is None:
-        for key, name in (public["chain"], public["annotation"]):
-            if name is not None:
-                raise ConfigError(
-                    f"{key}: {name} is for promoters, but promoters.source is missing"
-                )
     if data_sets:
-        named["labeled_negatives"] = ("sequences.negatives", sequences.negatives)
-        named["labeled_splits"] = ("sequences.splits", sequences.splits)
+        entries.append(
+            ("labeled_negatives", "sequences.negatives", sequences.negatives)
+        )
         for number, file in enumerate(sequences.files):
-            named[labeled_role(number)] = ("sequences.data", file)
+            entries.append((labeled_role(number), "sequences.data", file))
         if config.has_chromatin:
             tracks = None if data.tracks in NOT_FILES else data.tracks
-            named["tracks"] = ("chromatin.data.tracks", tracks)
-            named["blacklist"] = ("chromatin.data.blacklist", data.blacklist)
-            named["variants"] = ("chromatin.variants", config.chromatin.variants)
+            entries += [
+                ("tracks", "chromatin.data.tracks", tracks),
+                ("blacklist", "chromatin.data.blacklist", data.blacklist),
+                ("variants", "chromatin.variants", config.chromatin.variants),
+            ]
 
     sources: dict[str, Source] = {}
     found: dict[str, Path] = {}
     known = load_sources()
-    for role, (key, name) in named.items():
+    for role, key, name in entries:
         if name is None:
             continue
-        if role in public and name in known:
+        is_public = role in ("reference", "promoters", "chain", "annotation")
+        if is_public and name in known:
             sources[role] = known[name]
             continue
         path = locate(name, config.data_dir)
         # The assembly that a chain starts from is only known for sources.
         exists = path.is_file() or (role == "tracks" and path.is_dir())
         if role == "chain" or not exists:
-            what = "file or folder" if role == "tracks" else "file"
             hint = f", nor a known source ({', '.join(sorted(known))})"
             raise ConfigError(
-                f"{key}: {name!r} is not a {what} {searched(config)}{hint if role in public else ''}"
+                f"{key}: {name!r} is not a file {searched(config)}{hint if is_public else ''}"
             )
         found[role] = path
     if data.tracks == DEEPSEA:
         sources |= deepsea_sources(genome.assembly)
 
-    for role in ("reference", "annotation"):
-        source = sources.get(role)
-        if source is not None and source.assembly != genome.assembly:
-            raise ConfigError(
-                f"{public[role][0]}: {source.key} is on {source.assembly}, but the genome is {genome.assembly}"
-            )
     # Files have no assembly: a reference file is on the genome's, a promoter file where the chain starts.
     chain = sources.get("chain")
-    start = genome.assembly if chain is None else chain.from_assembly or ""
-    end = genome.assembly if chain is None else chain.assembly
-    theirs = sources["promoters"].assembly if "promoters" in sources else start
-    if theirs != start or end != genome.assembly:
-        how = "promoters.chain is missing"
-        if chain is not None:
-            how = f"{chain.key} maps {start} to {end}"
-        raise ConfigError(
-            f"promoters.source: {promoters.source} is on {theirs}, but the genome is {genome.assembly}, and "
-            f"{how}"
-        )
+    start = genome.assembly if chain is None else chain.from_assembly
+    for role, expected in (
+        ("reference", genome.assembly),
+        ("annotation", genome.assembly),
+        ("chain", genome.assembly),
+        ("promoters", start),
+    ):
+        source = sources.get(role)
+        if source is not None and source.assembly != expected:
+            raise ConfigError(
+                f"source {source.key} is on {source.assembly}, expected {expected}: the genome is "
+                f"{genome.assembly}, and promoters.chain is {promoters.chain}"
+            )
 
     found |= {role: paths.download(source.file) for role, source in sources.items()}
     if config.is_simulated:

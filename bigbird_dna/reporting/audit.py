@@ -42,10 +42,9 @@ def audit_dataset(
     output: Path,
     *,
     negatives: Path | None = None,
-    splits: Path | None = None,
     task: LabelKind | None = None,
     sequence_column: str = COLUMNS.sequence,
-    label_columns: Sequence[str] = (),
+    label_columns: Sequence[str] = COLUMNS.labels,
     split_column: str = COLUMNS.split,
 ) -> list[str]:
     """Write the tables `audit.tsv` and `similar.tsv` to the directory `output`; return the conclusions.
@@ -63,7 +62,7 @@ def audit_dataset(
     if task is not None:
         check_choice("--task", task, LABEL_KINDS)
     columns = TableColumns(sequence_column, tuple(label_columns), split_column)
-    table = read_labeled_files(data, negatives, splits, columns, task)
+    table = read_labeled_files(data, negatives, columns)
     labels = parse_labels(table, task)
     regression = labels.kind == "regression"
     values = pd.DataFrame(labels.values.astype(float), columns=[*labels.outputs])
@@ -175,7 +174,7 @@ def audit_dataset(
     similar["copy_of"] = similar["copy_of"].mask(copies == np.arange(len(rows)), "")
     similar = pd.concat([similar, table.labels.reset_index(drop=True)], axis=1)
     similar = similar[similar.groupby("group")["name"].transform("size") > 1]
-    inputs = [*data, *(path for path in (negatives, splits) if path is not None)]
+    inputs = [*data] if negatives is None else [*data, negatives]
     with into_directory(output, inputs) as files:
         audit = pd.DataFrame(checks, columns=["check", "sequences", "finding"])
         write_tsv(files / "audit.tsv", audit)

@@ -90,32 +90,30 @@ def promoter_report(
 
 
 def promoter_table(comparisons: Sequence[AlignedPredictions]) -> pd.DataFrame:
-    """Return one row per negative set, stratum and predictor: `binary_metrics`, and AUROC minus baselines.
+    """Return one row per negative set and predictor: `binary_metrics`, and AUROC minus baselines.
 
-    If the coding fraction of the windows is known, the rows of all windows of a negative set are followed by
-    those of its noncoding stratum (`AlignedPredictions.noncoding`). Intervals are over blocks.
+    Intervals are over blocks.
     """
     rows = []
     for comparison in comparisons:
-        for stratum, part in comparison.strata():
-            for name, scores in part.scores.items():
-                metrics = binary_metrics(part.labels, scores, blocks=part.blocks)
-                row: dict[str, Any] = {
-                    "negative_set": comparison.negative_set,
-                    "stratum": stratum,
-                    "model": name,
-                    **metrics._asdict(),
-                }
-                note = row.pop("note")
-                for baseline, column in DIFFERENCES.items():
-                    difference = UNDEFINED
-                    if baseline in part.scores and name != baseline:
-                        difference = auroc_difference(
-                            part.labels, scores, part.scores[baseline], part.blocks
-                        ).estimate
-                    for end, value in zip(ENDS, difference, strict=True):
-                        row[f"{column}{end}"] = value
-                rows.append({**row, "note": note})
+        labels, blocks = comparison.labels, comparison.blocks
+        for name, scores in comparison.scores.items():
+            metrics = binary_metrics(labels, scores, blocks=blocks)
+            row: dict[str, Any] = {
+                "negative_set": comparison.negative_set,
+                "model": name,
+                **metrics._asdict(),
+            }
+            note = row.pop("note")
+            for baseline, column in DIFFERENCES.items():
+                difference = UNDEFINED
+                if baseline in comparison.scores and name != baseline:
+                    difference = auroc_difference(
+                        labels, scores, comparison.scores[baseline], blocks
+                    ).estimate
+                for end, value in zip(ENDS, difference, strict=True):
+                    row[f"{column}{end}"] = value
+            rows.append({**row, "note": note})
     return pd.DataFrame(rows)
 
 

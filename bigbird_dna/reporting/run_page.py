@@ -12,7 +12,6 @@ from bigbird_dna.config.paths import RunPaths
 from bigbird_dna.config.reading import load_config
 from bigbird_dna.config.run import Config
 from bigbird_dna.data.predictions import (
-    ALL,
     CONTROL,
     MODEL,
     NETWORK,
@@ -137,13 +136,8 @@ def summarize(config: Config, paths: RunPaths) -> pd.DataFrame:
             path, "not a table of evaluate promoters", LookupError, ValueError
         ):
             table = pd.read_csv(path, sep="\t", keep_default_na=False, na_values=[""])
-            strata = table["stratum"].map(lambda name: f" ({name})" * (name != ALL))
-            table["task"] = (
-                "promoters against "
-                + table["negative_set"].astype(str)
-                + " negatives"
-                + strata
-            )
+            negative_sets = table["negative_set"].astype(str)
+            table["task"] = "promoters against " + negative_sets + " negatives"
             table["metric"] = "AUROC"
             table = table.rename(columns={"model": "predictor", **aurocs})
             # The first row of a task, that of the model, has the differences to all others.

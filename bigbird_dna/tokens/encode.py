@@ -117,7 +117,7 @@ def tokenize(
             threads=threads,
         )
         log(
-            f"{split}: {len(splits.contigs(split))} contigs × {plan.passes} passes: "
+            f"{split}: {len({segment.contig for segment in segments})} contigs × {plan.passes} passes: "
             f"{info['documents']:,} documents, {info['sentences']:,} sentences, "
             f"{info['tokens']:,} tokens, {info['bases']:,} bp; "
             f"{info['skipped_sentences']:,} sentences skipped because of N"

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bigbird_dna.genome.fasta import read_records, scan_fasta
+from bigbird_dna.genome.fasta import read_records
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.genome.sequence import Locus
@@ -287,24 +287,6 @@ def genome(tmp_path):
     path = tmp_path / "reference.fa.gz"
     write_fasta(path, [("I", "ACGT" * 100), ("II", "GGCA" * 100)])
     return path
-
-
-def test_prepare_reference_reads_genbank_and_knows_its_accessions(run, tmp_path):
-    source, output = tmp_path / "in.gbff.gz", tmp_path / "reference.fa.gz"
-    record = (
-        "LOCUS       NC_001133 6 bp DNA linear PLN 01-JAN-2020\nACCESSION   NC_001133\n"
-    )
-    record += "VERSION     NC_001133.9\nORIGIN\n        1 acgtrn\n//\n"
-    source.write_bytes(gzip.compress(record.encode()))
-    command = ["prepare reference", source, "-o", output, "--assembly"]
-    code, out, err = run(*command, "sacCer3")
-    assert (code, out) == (0, "")
-    assert "contig 'NC_001133.9' has 6 bp, in sacCer3 230,218" in err
-    assert "1 contigs, 6 bp, 2 N (1 of them IUPAC codes)" in err
-    assert scan_fasta(output) == {"NC_001133.9": 6}
-    refused(run(*command, "GRCh37"), 1, source)
-    source.write_bytes(gzip.compress(record.replace("ORIGIN", "CONTIG")[:-18].encode()))
-    refused(run(*command, "sacCer3"), 1, source)
 
 
 def test_prepare_reference_refuses_other_files_and_assemblies(run, tmp_path, genome):

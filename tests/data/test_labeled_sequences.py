@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from bigbird_dna.data.labeled_sequences import LabeledSequences, read_labeled_sequences
@@ -84,7 +82,8 @@ def test_several_columns_are_several_labels(tmp_path: Path) -> None:
         "other": cycle(0.5, 2, 7),
     }
     path = table(tmp_path / "x.csv", **columns)
-    found = read_labeled_sequences([path])
+    several = TableColumns(labels=("label_?",))
+    found = read_labeled_sequences([path], columns=several)
     assert (found.labels.kind, found.labels.outputs) == (
         "multilabel",
         ("label_0", "label_1"),
@@ -107,7 +106,8 @@ def test_several_columns_are_several_labels(tmp_path: Path) -> None:
     assert (asked.labels.kind, asked.labels.outputs) == ("regression", ("label_0",))
     # A column without differences is left out.
     one = read_labeled_sequences(
-        [table(tmp_path / "y.csv", label_0=cycle(0), label_1=cycle(0, 1))]
+        [table(tmp_path / "y.csv", label_0=cycle(0), label_1=cycle(0, 1))],
+        columns=several,
     )
     assert one.labels.outputs == ("label_1",)
 
@@ -176,7 +176,7 @@ def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["NA", "nan", "", "None", "NULL", ".", "-", "?", "N/A", "<NA>", "Na"]
+    "text", ["NA", "nan", "", "None", "NULL", ".", "?", "N/A", "<NA>"]
 )
 @pytest.mark.parametrize(
     ("labels", "kind", "outputs"),
@@ -228,80 +228,6 @@ def test_whole_numbers_that_pandas_made_floats_are_classes(
     table(halves[1], label=cycle(0, 1, 2)[:30])
     both = read_labeled_sequences(halves)
     assert (both.labels.outputs, both.unlabeled) == (("0", "1", "2"), 1)
-
-
-def test_text_that_is_a_class_in_its_column(tmp_path: Path) -> None:
-    strands = read_labeled_sequences(
-        [table(tmp_path / "x.csv", label=[".", *cycle("+", "-")[1:]])]
-    )
-    assert (strands.labels.outputs, strands.unlabeled) == (("+", "-"), 1)
-    kinds = read_labeled_sequences(
-        [table(tmp_path / "y.csv", label=cycle("none", "promoter"))]
-    )
-    assert (kinds.labels.outputs, kinds.unlabeled) == (("none", "promoter"), 0)
-
-
-@pytest.mark.parametrize("name", ["x.csv", "x.parquet"])
-def test_missing_labels_of_several_are_masked(
-    tmp_path: Path, name: str, capsys: Any
-) -> None:
-    """-1 of GUE and Kipoi, missing values of pandas; a row without any label is left out."""
-    first, second = pd.Series(cycle(0, 1)), pd.Series(cycle(0.0, 1.0, 1.0))
-    first[[3, 8]], second[[5, 8]] = -1, np.nan
-    found = read_labeled_sequences(
-        [table(tmp_path / name, label_0=first, label_1=second)]
-    )
-    assert (found.labels.kind, found.unlabeled) == ("multilabel", 1)
-    expected = np.array([cycle(0, 1), cycle(0, 1, 1)], np.float32).T
-    expected[3, 0] = expected[5, 1] = np.nan
-    np.testing.assert_array_equal(found.labels.values, np.delete(expected, 8, axis=0))
-    assert "2 of 118 labels are missing" in capsys.readouterr().err
-    # In numbers, -1 is one.
-    numbers = read_labeled_sequences(
-        [table(tmp_path / name, label_0=first, label_1=second / 4)]
-    )
-    assert numbers.labels.kind == "regression" and numbers.labels.values[3, 0] == -1
-    assert np.isnan(numbers.labels.values[5, 1]) and numbers.unlabeled == 0
-
-
-@pytest.mark.parametrize(
-    ("columns", "task", "words"),
-    [
-        ({"label": [0, 1, -1, *cycle(0, 1)[3:]]}, None, ("row 3", "-1")),
-        ({"label": [0, 1, -1, *cycle(0, 1)[3:]]}, "binary", ("row 3", "-1")),
-        ({"label": [0, 1, 2, -1, *cycle(0, 1, 2)[4:]]}, None, ("row 4", "-1")),
-        (
-            {"label": [None, "1,5", "2,5", *cycle("1,5", "2,5", "3,5")[3:]]},
-            None,
-            ("row 2", "1,5"),
-        ),
-        ({"label": cycle("NA")}, None, ("no row has a label",)),
-    ],
-    ids=["two classes", "binary", "classes", "decimal commas", "none at all"],
-)
-def test_doubtful_labels_are_an_error(
-    tmp_path: Path, columns: dict[str, Any], task: Any, words: tuple[str, ...]
-) -> None:
-    path = table(tmp_path / "x.csv", **columns)
-    with fails(DataError, path, *words):
-        read_labeled_sequences([path], task=task)
-    if "-1" in words and task is None:  # unless the user says what it is
-        assert (
-            read_labeled_sequences([path], task="regression").labels.values.min() == -1
-        )
-        assert "-1" in read_labeled_sequences([path], task="multiclass").labels.outputs
-
-
-def test_two_columns_of_one_name_are_an_error(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text("sequence,label,label\nACGT,0,1\nTTTT,1,0\n")
-    with fails(DataError, tmp_path / "x.csv", "2 columns called 'label'"):
-        read_labeled_sequences([tmp_path / "x.csv"])
-    columns = [pa.array(["ACGT", "TTTT"]), pa.array([0, 1]), pa.array([1, 0])]
-    pq.write_table(
-        pa.table(columns, names=["sequence", "label", "label"]), tmp_path / "x.parquet"
-    )
-    with fails(DataError, tmp_path / "x.parquet", "2 columns called 'label'"):
-        read_labeled_sequences([tmp_path / "x.parquet"])
 
 
 def split_counts(found: LabeledSequences) -> dict[str, int]:

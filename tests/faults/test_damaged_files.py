@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from bigbird_dna.config.reading import load_config
 from bigbird_dna.errors import BigBirdDnaError
-from bigbird_dna.genome.annotation import read_coding
 from bigbird_dna.genome.assembly import open_assembly
 from bigbird_dna.genome.intervals import read_peaks
 from bigbird_dna.genome.promoters import read_loci, read_promoters
@@ -40,8 +39,6 @@ def _load_model(path: Path) -> object:
 READERS: dict[str, tuple[str, Callable[[Path], object], bytes]] = {
     "fasta": ("x.fa", _prepare, FASTA.encode()),
     "bgzip": ("x.fa.gz", _prepare, formats.bgzip(FASTA.encode(), block=30)),
-    "genbank": ("x.gb", _prepare, formats.GENBANK.encode()),
-    "embl": ("x.embl", _prepare, formats.EMBL.encode()),
     "records": ("x.fa", lambda path: list(stream_sequences(path)), FASTA.encode()),
     "aliases": (
         "x.txt",
@@ -50,7 +47,7 @@ READERS: dict[str, tuple[str, Callable[[Path], object], bytes]] = {
     ),
     "gff3": (
         "x.gff3",
-        read_coding,
+        read_promoters,
         formats.gff("CDS", "c", 4, 9, "+", "ID=a").encode() * 3,
     ),
     "sga": ("x.sga", read_promoters, b"c\tTSS\t5\t+\t1\ta\nc\tTSS\t9\t-\t1\tb\n"),

@@ -9,27 +9,17 @@ from typing import Any
 import pytest
 import yaml
 
-from bigbird_dna.data.labeled_sequences import read_splits
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, DataError
-from bigbird_dna.genome.annotation import read_coding
 from bigbird_dna.genome.assembly import open_assembly
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.genome.intervals import read_peaks
 from bigbird_dna.genome.promoters import lift, read_loci, read_promoters
-from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.genome.sequence import Locus
 from bigbird_dna.genome.vcf import open_vcf, read_vcf
 from tests.genome import formats
 from tests.golden.messages import fails
 
 Read = Callable[[Path], object]
-
-
-def flat(path: Path) -> None:
-    try:
-        prepare_reference(path, path.parent / "out/x.fa.gz")
-    finally:
-        assert not [*path.parent.glob("out/*")]
 
 
 def chain(path: Path) -> None:
@@ -49,14 +39,11 @@ def aliases(path: Path) -> None:
 READERS: dict[str, Read] = {
     **{
         "read_promoters": read_promoters,
-        "read_coding": read_coding,
         "read_loci": read_loci,
-        "flat": flat,
     },
     **{
         "read_tracks": read_tracks,
         "read_peaks": read_peaks,
-        "read_splits": read_splits,
         "aliases": aliases,
     },
     **{"read_variants": read_variants, "chain": chain},
@@ -64,7 +51,6 @@ READERS: dict[str, Read] = {
 VARIANT = "c\t5\t.\tA\tC\t.\t.\t."
 # What is no text: cut gzip files, and letters of nothing.
 BYTES = {
-    "flat x.gb": [gzip.compress(formats.GENBANK.encode(), mtime=0)[:-20]],
     "read_peaks x.bed": [
         gzip.compress(b"chr1\t5\t9\n" * 1000, mtime=0)[:-20],
         b"\x87\xff\x00\x10",

@@ -55,88 +55,6 @@ def gff(
     return f"{contig}\tmade\t{kind}\t{start + 1}\t{end}\t.\t{strand}\t.\t{attributes}\n"
 
 
-GENBANK = """\
-LOCUS       NC_001133                 75 bp    DNA     linear   CON 23-JUL-2024
-DEFINITION  Saccharomyces cerevisiae S288C chromosome I, complete sequence.
-ACCESSION   NC_001133
-VERSION     NC_001133.9
-DBLINK      BioProject: PRJNA128
-KEYWORDS    RefSeq.
-SOURCE      Saccharomyces cerevisiae S288C
-  ORGANISM  Saccharomyces cerevisiae S288C
-            Eukaryota; Fungi.
-REFERENCE   1  (bases 1 to 75)
-  AUTHORS   Engel,S.R. and Cherry,J.M.
-  TITLE     New genome
-  JOURNAL   Database (Oxford) 2013, BAT012 (2013)
-COMMENT     REVIEWED REFSEQ: This record has been curated by SGD.
-            LOCUS       is not the start of a line here.
-FEATURES             Location/Qualifiers
-     source          1..75
-                     /organism="Saccharomyces cerevisiae S288C"
-     CDS             complement(join(7..20,31..>40))
-                     /product="a//b"
-                     /translation="MVKLTSIAAGVAAIAATASATTTLAQSDERVNLVELGVYVSDIRA
-                     HLAQYYMFQAAHPTETYPVEVAEAVFNYGDFTTMLTGIAPDQVTRMITGVPWYSSR"
-CONTIG      join(BK006935.2:1..75)
-ORIGIN
-        1 ccacaccaca cccacacacc cacacaccac accacacacc acaccacacc cacacacaca
-       61 catyctaaca ctacc
-//
-
-LOCUS       AC1                       12 bp    DNA     circular BCT 01-JAN-2001
-DEFINITION  .
-ACCESSION   AC1
-FEATURES             Location/Qualifiers
-ORIGIN
-        1 acgtacgtac gt
-//
-LOCUS       contig_3                   5 bp    DNA     linear       01-JAN-2001
-DEFINITION  an annotator's own.
-ACCESSION
-VERSION     .
-FEATURES             Location/Qualifiers
-BASE COUNT        2 a      1 c      1 g      1 t
-ORIGIN
-        1 acgta
-//
-"""
-
-EMBL = """\
-ID   BK006935; SV 2; linear; genomic DNA; STD; FUN; 75 BP.
-XX
-AC   BK006935; AACE02000000;
-XX
-DE   TPA_inf: Saccharomyces cerevisiae S288C chromosome I, complete sequence.
-XX
-RN   [1]
-RP   1-75
-RA   Goffeau A.;
-RT   "Life with 6000 genes";
-RL   Science 274(5287):546-546(1996).
-XX
-FH   Key             Location/Qualifiers
-FH
-FT   source          1..75
-FT                   /organism="Saccharomyces cerevisiae S288C"
-XX
-SQ   Sequence 75 BP; 26 A; 36 C; 1 G; 11 T; 1 other;
-     ccacaccaca cccacacacc cacacaccac accacacacc acaccacacc cacacacaca        60
-     catyctaaca ctacc                                                         75
-//
-ID   SC10H5     standard; DNA; PRO; 12 BP.
-XX
-AC   AL031232;
-XX
-SV   AL031232.7
-XX
-DE   old
-XX
-SQ   Sequence 12 BP;
-     acgtacgtac gt                                                            12
-//
-"""
-
 REPORT = (
     "# Assembly name:  R64\n"
     "# Sequence-Name\tSequence-Role\tAssigned-Molecule\tAssigned-Molecule-Location/Type\tGenBank-Accn\t"
@@ -146,12 +64,6 @@ REPORT = (
     "s2\tunplaced-scaffold\tna\tna\tKB2.1\t<>\tna\tPrimary\t78\tna\r\n"
 )
 
-DEEPSEA = """index\tclass\tcell\ttarget\ttreatment\tfile\turl\tauc_deepsea
-0\tDNase\t8988T\tDNase\tNone\ta.narrowPeak\thttp://x/a.gz\t0.91
-1\tTF\tK562\tCTCF\tNone\tb.narrowPeak\thttp://x/b.gz\t0.98
-2\tTF\tK562\tCTCF\tNone\tc.narrowPeak\thttp://x/c.gz\tNA (No positive in Test region)
-3\tHistone\tK562\tH3K4me3\tNone\td.narrowPeak\thttp://x/d.gz\t0.9
-"""
 
 SUPPLEMENT = """Cell Type\tTF/DNase/HistoneMark\tTreatment\tFile accession\tAUC\tAUPRC\tAUPRC Baseline
 8988T\tDNase\tNone\ta.narrowPeak\t0,91\t0,40\t0,039

@@ -50,7 +50,7 @@ def test_an_interrupted_download_resumes(server: FileServer, tmp_path: Path) -> 
 
 def test_a_later_call_resumes(server: FileServer, tmp_path: Path) -> None:
     server.cuts = [CHUNK, *[0] * (downloads.ATTEMPTS - 1)]
-    with fails(DataError, server.url("file"), "connection lost", "out.part"):
+    with fails(DataError, server.url("file"), "connection was lost", "out.part"):
         download([server.url("file")], tmp_path / "out", CHECKSUM)
     assert names(tmp_path) == ["out.part"]
     server.ranges = []
@@ -120,7 +120,7 @@ def test_a_wrong_file_is_named_and_removed(
 
 def test_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(downloads, "PAUSE", 0.0)
-    with fails(DataError, "http://127.0.0.1:9/x", "no server at this address"):
+    with fails(DataError, "http://127.0.0.1:9/x", "no server"):
         download(["http://127.0.0.1:9/x"], tmp_path / "out", CHECKSUM)
     assert names(tmp_path) == []
 
@@ -183,7 +183,6 @@ PACKED = gzip.compress(TEXT.encode(), mtime=0)
         (b"\n<!doctype HTML><p>", "a.bed"),
         (b"<?xml version='1.0'?><Error/>", "a.gz"),
         (TEXT.encode(), "a.gz"),
-        (PACKED, "a.tgz"),
         (PACKED[:-5] + bytes(5), "a.gz"),
         (PACKED + b"more", "a.gz"),
     ],

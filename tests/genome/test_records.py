@@ -12,15 +12,11 @@ from hypothesis import strategies as st
 
 from bigbird_dna.data.labeled_sequences import (
     divide,
-    look_up,
-    read_splits,
-    with_validation,
+    take_validation,
 )
-from bigbird_dna.errors import DataError
 from bigbird_dna.genome import similarity as module
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.similarity import distinct_kmers, similar_groups
-from tests.golden.messages import fails
 from tests.toys import random_dna
 
 
@@ -39,37 +35,17 @@ def test_a_tenth_of_the_training_sequences_is_for_validation(
 ) -> None:
     rng = np.random.default_rng(draw)
     groups = np.repeat(np.arange(150), rng.integers(1, 4, 150))
-    positive = rng.random(len(groups)) < 0.5
+    positive = rng.integers(0, 2, len(groups))
     splits = ["test" if group % 5 == 0 else "train" for group in groups.tolist()]
-    found = np.array(with_validation(list(splits), groups, positive, seed))
+    found = np.array(take_validation(list(splits), groups, positive, seed))
     assert ((found == "test") == (np.array(splits) == "test")).all()
-    for label in (False, True):
+    for label in (0, 1):
         share = (found[positive == label] == "valid").sum() / (
             np.array(splits)[positive == label] == "train"
         ).sum()
         assert 0.05 < share < 0.15
     held_out = {*groups[found == "valid"].tolist()}
     assert not held_out & {*groups[found != "valid"].tolist()}
-    assert with_validation(found.tolist(), groups, positive, seed) == found.tolist()
-
-
-# Splits by a table.
-
-
-def test_a_table_of_splits(tmp_path: Path) -> None:
-    path = tmp_path / "s.tsv"
-    path.write_text("name\tsplit\tgroup\na\ttrain\t0\nb\ttest\t1\nc\tvalid\t1\n")
-    assert read_splits(path) == {"a": "train", "b": "test", "c": "valid"}
-    path.write_text("# mine\n\nname\ttrain\nsplit\ttest\n")
-    assert read_splits(path) == {"name": "train", "split": "test"}
-
-
-def test_every_record_is_in_the_table_and_no_other() -> None:
-    table = {name: "train" for name in "abcde"}
-    assert look_up(["b", "a", "c", "d", "e"], table, Path("s")) == ["train"] * 5  # type: ignore[arg-type]
-    for names in ("abcdevwxy", "abcd"):
-        with fails(DataError):
-            look_up([*names], table, Path("s"))  # type: ignore[arg-type]
 
 
 # Splits by groups.
@@ -87,7 +63,7 @@ def test_groups_stay_whole_and_the_same_seed_gives_the_same_splits(
         for number, group in enumerate(dict.fromkeys(group for group, _ in rows))
     }
     groups = np.array([names[group] for group, _ in rows])
-    positive = np.array([label for _, label in rows])
+    positive = np.array([label for _, label in rows], np.int64)
     splits = divide(groups, positive, seed)
     assert splits == divide(groups, positive, seed)
     found = {
@@ -100,7 +76,7 @@ def test_both_classes_are_divided_by_eight_one_and_one() -> None:
     groups = np.concatenate(
         [np.arange(900), np.full(100, 900), np.arange(901, 901 + 3000)]
     )
-    positive = np.arange(4000) < 1000
+    positive = (np.arange(4000) < 1000).astype(np.int64)
     counts = Counter(zip(divide(groups, positive, 1), positive.tolist(), strict=True))
     sizes = {"train": 800, "valid": 100, "test": 100}
     assert counts == {

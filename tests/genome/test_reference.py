@@ -97,13 +97,10 @@ def test_the_content_says_how_a_file_is_compressed(tmp_path, name, packed):
     ]
 
 
-def test_a_copy_by_pickle_and_a_closed_one_read_on(path):
+def test_a_copy_by_pickle_reads_on(path):
     with Reference(path) as reference:
         copy = pickle.loads(pickle.dumps(reference))
         assert copy.fetch(Interval("c2", 59, 63)) == "ATTA"
-        copy.close()
-        assert copy.fetch(Interval("c2", 59, 63)) == "ATTA"
-        copy.close()
 
 
 def test_an_index_of_a_read_only_directory_is_in_the_cache(tmp_path, monkeypatch):

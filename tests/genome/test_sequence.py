@@ -14,8 +14,6 @@ from bigbird_dna.disk import compression
 from bigbird_dna.disk.compression import open_bytes, read_lines
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin.track import Track
-from bigbird_dna.genome.chromatin.tracks import tracks_from_folder, write_tracks
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.fields import check_name, quoted, whole_number
 from bigbird_dna.genome.intervals import read_peaks
@@ -248,23 +246,6 @@ def test_a_contig_that_would_be_a_comment_is_refused(tmp_path):
             assert list(scan_fasta(fasta)) == ["c"]  # some of them are blanks
         except DataError as error:
             assert "control character" in str(error)
-
-
-@pytest.mark.parametrize(
-    "name", ["a\nb", "a\tb", "#a", "a\rb", "a\u2028b", "a\x00b", "a" * 1001]
-)
-def test_tracks_that_would_break_a_table_are_refused(tmp_path, name):
-    with fails(DataError):
-        write_tracks(tmp_path / "t.tsv", [Track(name, "TF")])
-    assert not (tmp_path / "t.tsv").exists()
-    for other in (Track("a", "T\nF"), Track("a", "TF", extra={"note": "x\ty"})):
-        with fails(DataError):
-            write_tracks(tmp_path / "t.tsv", [other])
-    if len(name) < 200 and "\0" not in name:
-        (tmp_path / "peaks").mkdir()
-        (tmp_path / "peaks" / f"{name}.bed").write_text("c\t1\t2\n")
-        with fails(DataError):
-            tracks_from_folder(tmp_path / "peaks", "TF")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ ROWS = pd.DataFrame({"sequence": ["acgtR", "TTTT", "GGNA"], "label": [1, 0, 1]})
 
 def read(paths: list[Path], columns: TableColumns = COLUMNS) -> LabeledRows:
     """The table with labels of two classes."""
-    table = read_labeled_files(paths, columns=columns, task="binary")
+    table = read_labeled_files(paths, columns=columns)
     parse_labels(table, "binary")
     return table
 

@@ -11,7 +11,6 @@ from bigbird_dna.config.run import Config
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.sources import (
     Source,
-    annotation_file,
     find_assembly,
     find_inputs,
     load_sources,
@@ -79,9 +78,7 @@ def test_sources_of_a_configuration() -> None:
     annotated = _genome(annotation="sacCer3.annotation")
     assert set(check_sources(annotated)) == {"reference", "promoters", "annotation"}
     name = "Saccharomyces_cerevisiae.R64-1-1.96.gtf.gz"
-    assert annotation_file(annotated) == annotated.paths.download(name)
     assert find_inputs(annotated).keys[name] == "sacCer3.annotation"
-    assert annotation_file(_genome()) is None
     assert check_sources(_genome(**HUMAN))["chain"].from_assembly == "GRCh38"
     assert set(check_sources(_genome(promoters=None))) == {"reference"}
     assert own_files(_genome(promoters=None)) == {}
@@ -110,7 +107,6 @@ def test_sources_of_deepseas_data() -> None:
             {"chain": "GRCh37.chain", "promoters": None},
         ),
         *({"reference": None, "assembly": "demo"}, {"annotation": "x.gtf"}),
-        {"annotation": "sacCer3.annotation", "promoters": None},
         {**HUMAN, "annotation": "sacCer3.annotation"},
     ],
 )
@@ -135,11 +131,7 @@ def test_files_instead_of_sources(tmp_path: Path) -> None:
     annotated = _genome(**keys, annotation="genes.gff3").model_copy(
         update={"data_dir": str(local)}
     )
-    assert (
-        own_files(annotated)["annotation"]
-        == annotation_file(annotated)
-        == local / "genes.gff3"
-    )
+    assert own_files(annotated)["annotation"] == local / "genes.gff3"
     # A file beside a key, by its path, and promoters that a chain lifts.
     path = str(local / "mine.sga")
     human = _genome(**{**HUMAN, "promoters": path})

@@ -224,10 +224,8 @@ def test_the_classifier_tells_promoters_from_what_lies_between(
     model = bigbird_dna.load("yeast-promoters-window")
     loci = read_promoters(shared_data / "yeast/Sc_EPDnew_002_sacCer3.sga")
     with Reference(yeast) as reference:
-        placed = place(loci, reference.contigs, load_assembly("sacCer3"), "EPDnew")
-        own = [locus for locus in placed.loci if locus.contig in ("VII", "chrVII")][
-            :150
-        ]
+        placed, _ = place(loci, reference.contigs, load_assembly("sacCer3"), "EPDnew")
+        own = [locus for locus in placed if locus.contig in ("VII", "chrVII")][:150]
         windows, labels = [], []
         for locus in own:
             window = window_around(locus, 300, 100)

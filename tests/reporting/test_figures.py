@@ -42,9 +42,7 @@ def comparison(name: str = "genomic", *, one_class: bool = False) -> AlignedPred
     rng = np.random.default_rng(0)
     labels = np.ones(40, dtype=np.int64) if one_class else np.tile([0, 1], 20)
     scores = {name: rng.random(40) for name in ("model", "k-mer", "control")}
-    return AlignedPredictions(
-        name, labels, np.arange(40) // 2, np.arange(40) // 2, scores
-    )
+    return AlignedPredictions(name, labels, np.arange(40) // 2, scores)
 
 
 def curves(name: str) -> pd.DataFrame:

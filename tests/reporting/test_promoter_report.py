@@ -1,4 +1,4 @@
-"""The promoters' report: prediction files lined up, baselines, and the stratum of noncoding windows."""
+"""The promoters' report: prediction files lined up, and baselines."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,6 @@ from bigbird_dna.calibration.fitting import fit_map
 from bigbird_dna.calibration.maps import FILE, Calibration, write_calibration
 from bigbird_dna.data.predictions import (
     PROMOTER_BASELINES,
-    AlignedPredictions,
     blocks_of,
     compare,
     negative_set_of,
@@ -54,16 +53,11 @@ def test_reads_one_split(tmp_path: Path) -> None:
 
 
 def test_row_order_and_integer_width_do_not_matter(tmp_path: Path) -> None:
-    """Fractions of coding bases stay with their rows too."""
-    coding, groups, starts = (
-        np.arange(13) / 20,
-        np.arange(13) // 4,
-        6_000 * np.arange(13),
-    )
+    groups, starts = np.arange(13) // 4, 6_000 * np.arange(13)
     ours, theirs = (
         predictions(seed=seed).assign(start=starts, end=starts + 400) for seed in (1, 2)
     )
-    ours = ours.assign(coding=coding, homology=groups)
+    ours = ours.assign(homology=groups)
     shuffled = theirs.sample(frac=1, random_state=0).astype(
         {"start": "int32", "label": "uint8"}
     )
@@ -73,18 +67,9 @@ def test_row_order_and_integer_width_do_not_matter(tmp_path: Path) -> None:
     }
     found = compare("genomic", {name: written(*file) for name, file in files.items()})
     expected = ours.assign(kmer=theirs["probability"]).set_index("probability")
-    assert found.coding is not None
     scores = (found.scores["model"], found.scores["k-mer"])
-    for label, pair, fraction, model, kmer in zip(
-        found.labels, found.pairs, found.coding, *scores, strict=True
-    ):
-        row = expected.loc[model]
-        assert row[["label", "pair", "coding", "kmer"]].tolist() == [
-            label,
-            pair,
-            fraction,
-            kmer,
-        ]
+    for label, model, kmer in zip(found.labels, *scores, strict=True):
+        assert expected.loc[model, ["label", "kmer"]].tolist() == [label, kmer]
     # Blocks are joined where windows of one number are, in every file's order.
     known = expected.loc[found.scores["model"]]
     alone = blocks_of(known.drop(columns="homology"))
@@ -93,7 +78,7 @@ def test_row_order_and_integer_width_do_not_matter(tmp_path: Path) -> None:
 
 
 def changed(column: str, row: int, value: object) -> pd.DataFrame:
-    frame = predictions().assign(coding=0.0)
+    frame = predictions().assign(network=0.0)
     frame[column] = frame[column].astype(object)
     frame.loc[row, column] = value
     return frame.infer_objects()
@@ -107,15 +92,15 @@ def changed(column: str, row: int, value: object) -> pd.DataFrame:
         (changed("contig", 2, None), "row 3: a missing value"),
         (changed("label", 1, 2), "row 2: label"),
         (changed("probability", 0, 1.5), "row 1: probability"),
-        (changed("coding", 2, 1.5), "row 3: coding"),
-        (changed("coding", 2, -0.1), "row 3: coding"),
+        (changed("network", 2, 1.5), "row 3: network"),
+        (changed("network", 2, -0.1), "row 3: network"),
         (changed("label", 0, 0), "row 1: negative_set"),
         (changed("negative_set", 1, "permuted"), "genomic, permuted"),
         (changed("start", 2, 0).assign(end=400, pair=0), "row 3: a duplicate window"),
         (predictions().assign(split="valid"), "'test'"),
         (predictions().head(0), "'test'"),
         (predictions().assign(start="a"), "'start'"),
-        (predictions().assign(coding="a"), "'coding'"),
+        (predictions().assign(network="a"), "'network'"),
         (predictions().assign(homology="a"), "'homology'"),
     ],
 )
@@ -149,14 +134,12 @@ def test_other_windows_are_named(tmp_path: Path) -> None:
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, Path]:
-    """Predictions with fractions of coding bases, some of them exactly one half."""
-    coding = np.random.default_rng(3).integers(0, 11, 2 * PAIRS + 1) / 10
     frames = {
         name: predictions("genomic", PAIRS, lift, seed)
         for seed, (name, lift) in enumerate(LIFTS.items())
     }
     return {
-        name: written(tmp_path / f"{name}.parquet", frame.assign(coding=coding))
+        name: written(tmp_path / f"{name}.parquet", frame)
         for name, frame in frames.items()
     }
 
@@ -171,37 +154,19 @@ def report(files: dict[str, Path], output: Path) -> pd.DataFrame:
     )
 
 
-def brute_force(path: Path) -> pd.DataFrame:
-    """The test rows of pairs whose promoter and negative are both less than half coding."""
-    frame = pd.read_parquet(path).query("split == 'test'")
-    kept = [
-        rows
-        for _, rows in frame.groupby("pair")
-        if len(rows) == 2 and (rows["coding"] < 0.5).all()
-    ]
-    return pd.concat(kept)
-
-
-def test_rows_are_those_of_both_strata_and_all_predictors(
+def test_rows_are_those_of_all_predictors(
     files: dict[str, Path], tmp_path: Path
 ) -> None:
     table = report(files, tmp_path / "report")
-    names = [
-        ("genomic", stratum, name) for stratum in ("all", "noncoding") for name in LIFTS
-    ]
-    assert (
-        list(
-            table[["negative_set", "stratum", "model"]].itertuples(
-                index=False, name=None
-            )
-        )
-        == names
-    )
-    assert set(table["n"]) == {2 * PAIRS, len(brute_force(files["model"]))}
-    table = table.set_index(["stratum", "model"])
-    kept = {name: brute_force(path) for name, path in files.items()}
+    assert table["model"].tolist() == [*LIFTS]
+    assert set(table["negative_set"]) == {"genomic"}
+    table = table.set_index("model")
+    kept = {
+        name: pd.read_parquet(path).query("split == 'test'")
+        for name, path in files.items()
+    }
     for name, rows in kept.items():
-        line = table.loc[("noncoding", name)]
+        line = table.loc[name]
         assert (line["n"], line["positives"]) == (len(rows), len(rows) // 2)
         assert line["auroc"] == pytest.approx(
             roc_auc_score(rows["label"], rows["probability"])
@@ -234,41 +199,6 @@ def test_rows_are_those_of_both_strata_and_all_predictors(
             )
 
 
-def test_where_coding_is_not_known_or_nowhere_small(
-    files: dict[str, Path], tmp_path: Path
-) -> None:
-    path = tmp_path / "p.parquet"
-    for coding in (None, np.nan, 0.5):
-        frame = predictions() if coding is None else predictions().assign(coding=coding)
-        table = promoter_report({"genomic": written(path, frame)}, tmp_path / "report")
-        assert table["auroc_minus_position"].isna().all()
-        assert table["stratum"].tolist() == (
-            ["all", "noncoding"] if coding == 0.5 else ["all"]
-        )
-    line = table.iloc[1]
-    assert line["n"] == 0 and np.isnan(line["auroc"]) and line["note"]
-    for name in LIFTS.keys() - {"k-mer"}:  # one file with the column is enough
-        written(files[name], pd.read_parquet(files[name]).drop(columns="coding"))
-    assert (report(files, tmp_path / "report")["stratum"] == "noncoding").sum() == len(
-        LIFTS
-    )
-
-
-def test_of_several_negatives_each_counts_by_itself() -> None:
-    """Pair 0 loses a negative, pair 1 its promoter and so all; pair 2 has no negative, pair 3 none left."""
-    pairs = np.array([0, 0, 0, 1, 1, 2, 3, 3, 4, 4])
-    labels = np.array([1, 0, 0, 1, 0, 1, 1, 0, 1, 0])
-    coding = np.array([0.1, 0.2, 0.9, 0.6, 0, 0, 0, np.nan, 0.499, 0])
-    kept = [0, 1, 8, 9]
-    part = AlignedPredictions(
-        "genomic", labels, pairs, np.arange(10), {"model": np.arange(10.0)}, coding
-    ).noncoding()
-    assert part is not None and part.scores["model"].tolist() == kept
-    assert part.blocks.tolist() == kept and part.pairs.tolist() == pairs[kept].tolist()
-    assert part.labels.tolist() == labels[kept].tolist()
-    assert AlignedPredictions("genomic", labels, pairs, pairs, {}).noncoding() is None
-
-
 def test_the_curves_have_all_predictors(files: dict[str, Path], tmp_path: Path) -> None:
     report(files, tmp_path / "report")
     for name in ("roc", "precision_recall"):
@@ -290,10 +220,10 @@ def test_the_command(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
     assert "k-mer, composition" in outcome.err
     table = pd.read_csv(tmp_path / "report/promoters.tsv", sep="\t")
     assert (
-        table["model"].tolist() == ["model", "position"] * 2
+        table["model"].tolist() == ["model", "position"]
         and table["auroc_minus_kmer"].isna().all()
     )
-    assert table["auroc_minus_position"].isna().tolist() == [False, True] * 2
+    assert table["auroc_minus_position"].isna().tolist() == [False, True]
     for wrong, named in (
         ("x/position", "'x'"),
         ("genomic/gc", "'gc'"),

@@ -241,7 +241,7 @@ def test_a_run_is_reported(run: Run, tmp_path: Path) -> None:
     before = paths.report_page.read_bytes()
     assert run("report run", paths.results).code == 0
     assert paths.report_page.read_bytes() == before
-    put(paths.report / "promoters.tsv", "negative_set\n")
+    put(paths.report / "promoters.tsv", "negative_set\ngenomic\n")
     refused(run("report run", paths.results), 1, "promoters.tsv")
     assert paths.report_page.read_bytes() == before
 
@@ -307,7 +307,6 @@ def test_the_rows_of_the_summary(tmp_path: Path) -> None:
 def test_a_control_is_compared_with_chance(tmp_path: Path) -> None:
     columns = [
         "negative_set",
-        "stratum",
         "model",
         "n",
         "auroc",
@@ -318,8 +317,8 @@ def test_a_control_is_compared_with_chance(tmp_path: Path) -> None:
         f"{name}{end}" for name in DIFFERENCES.values() for end in ("", "_low", "_high")
     ]
     rows = [
-        ["a", "all", "model", 9, 0.8, 0.7, 0.9],
-        ["a", "all", "control", 9, 0.7, 0.6, 0.8],
+        ["a", "model", 9, 0.8, 0.7, 0.9],
+        ["a", "control", 9, 0.7, 0.6, 0.8],
     ]
     table = pd.DataFrame(rows).reindex(columns=range(len(columns)))
     table.columns = columns

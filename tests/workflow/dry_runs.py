@@ -70,9 +70,7 @@ SOURCE_JOBS = {
         "evaluate_test_bins": 1,
         "finetune_chromatin": 1,
     },
-    # A fourth negative set, intergenic, with the annotation that it needs.
-    "yeast": START_SITES
-    | {"prepare_fetch": 3, "finetune_promoter": 5, "train_baseline_promoter": 4},
+    "yeast": START_SITES | {"prepare_fetch": 3},
     # With DeepSEA's data, two models of one window, and no variants.
     "chr22": {},
     "grch37": FIRST_CONTIG

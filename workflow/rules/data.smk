@@ -6,7 +6,6 @@ rule prepare_promoter_windows:
         **GENOME,
         config=PATHS.stage("windows"),
         promoters=PATHS.promoters,
-        annotation=INPUTS.files.get("annotation", []),
         aliases=ALIASES,
     output:
         windows=WINDOWS["windows"],
@@ -21,10 +20,9 @@ rule prepare_promoter_windows:
     params:
         directory=subpath(output.windows, parent=True),
         aliases=SET_ALIASES,
-        annotation=given("annotation"),
     shell:
         "bigbird-dna prepare promoter-windows {input.config:q} {params.aliases:q}"
-        " --reference {input.reference:q} --promoters {input.promoters:q} {params.annotation:q}"
+        " --reference {input.reference:q} --promoters {input.promoters:q}"
         " --output {params.directory:q} > {log:q} 2>&1"
 
 

@@ -114,7 +114,6 @@ use rule pretrain as finetune_sequences with:
         config=PATHS.stage("sequences"),
         labeled=[INPUTS.files[labeled_role(n)] for n in range(len(CONFIG.sequences.files))],
         negatives=INPUTS.files.get("labeled_negatives", []),
-        splits=INPUTS.files.get("labeled_splits", []),
         tokenizer=CONFIG.model_tokenizer if CONFIG.has_genome or START else [],
         pretrained=PATHS.pretrained if CONFIG.sequences.model.initial == "pretrained" else [],
     output:
@@ -130,7 +129,7 @@ use rule pretrain as finetune_sequences with:
         # A configuration is an option here, and the last word before the file.
         command=lambda wildcards, input: ["finetune-sequences", *input.labeled, "--config"],
         data=labeled_sequence_args(CONFIG),
-        start=given("tokenizer", "pretrained", "negatives", "splits"),
+        start=given("tokenizer", "pretrained", "negatives"),
 
 
 rule train_baseline_promoter:

@@ -13,12 +13,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from bigbird_dna.config.chromatin import ChromatinDataConfig
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.arrays import read_frame
 from bigbird_dna.disk.atomic import checksum, read_json, write_json
@@ -34,15 +35,12 @@ from bigbird_dna.genome.sequence import (
     NO_INTERVALS,
     Interval,
     Intervals,
-    unknown_runs,
     window_start,
 )
 from bigbird_dna.genome.splits import EXCLUDED, GAP, SPLITS, Split, Splits
 
 COLUMNS = ["contig", "start", "end", "split"]
 FORMAT = 1
-DROPPED = ("excluded", "gap", "blacklist", "too many N")
-"""Reasons for dropping a bin that has a positive track or was sampled."""
 FILES = ("bins.parquet", "labels.npz", "tracks.tsv", "dataset.json")
 
 
@@ -175,40 +173,22 @@ def read_dataset(directory: Path) -> ChromatinData:
     return ChromatinData(bins, labels, tracks, info)
 
 
-_SHOWN = 5  # excluded tracks that are named in the log
-
-_MEANING = {
-    "absent": "are on contigs, or ends of contigs, that the reference does not contain: not used",
-    "clipped": "extend beyond their contig's end: clipped",
-}
-
-
 def build_dataset(
     out: Path,
     reference: Reference,
     assembly: Assembly,
     tracks: Sequence[Track],
     splits: Splits,
+    settings: ChromatinDataConfig,
     *,
-    window: int,
-    max_n: float,
-    min_positives: int,
-    min_held_out: int = 0,
-    bin_size: int = 200,
-    rule: Literal["half", "any"] = "half",
-    widen: int = 0,
-    negative_fraction: float = 0.0,
     seed: int = 0,
     blacklist: Path | None = None,
 ) -> ChromatinData:
     """Label the bins of a reference with the peaks of tracks, and write the data set `out`.
 
-    A bin of `bin_size` bp is positive by `rule` (`positive_bins`); peaks are widened by `widen` bp on each
-    side. Of bins without any positive track, `negative_fraction` is kept. `window` is the widest window that
-    a model will see around a bin, including shifts: it determines the gap between training and held-out bins,
-    and bins are dropped if more than `max_n` of it is N or beyond the contig. Bins on the intervals of the
-    `blacklist` (BED) are dropped, too. Tracks have at least `min_positives` positive training bins, and
-    `min_held_out` in each held-out split that has bins; others are listed in `dataset.json`.
+    Bins and windows are those of `settings`. Training bins whose window could overlap that of a held-out bin
+    are dropped, and so are bins on the intervals of the `blacklist` (BED). Tracks with too few positive bins
+    in a split that has bins are excluded and listed in `dataset.json`.
 
     Rows are in the reference's order of contigs, then by start. The bytes depend only on the contents of the
     files and the arguments. `DataError` if no track, or no bin for training, is left.
@@ -217,12 +197,10 @@ def build_dataset(
     if not tracks:
         raise DataError("no tracks to label bins with")
     contigs = reference.contigs
+    size, window = settings.bin, settings.widest
+    peaks, track_sources = _place_tracks(tracks, contigs, assembly, settings.widen)
     sources: dict[str, Any] = {"reference": source_entry(reference.path)}
-    peaks, sources["tracks"] = _place_tracks(tracks, contigs, assembly, widen)
-    if not any(peaks):
-        raise DataError(
-            f"{reference.path}: no track has peaks on the reference's contigs ({shown(contigs)})"
-        )
+    sources["tracks"] = track_sources
     excluded_regions: Mapping[str, Intervals] = {}
     if blacklist is not None:
         regions = place_peaks(blacklist, contigs, assembly)
@@ -231,60 +209,90 @@ def build_dataset(
 
     # Candidate bins of all contigs: positive in any track, or sampled.
     owners, starts, split_codes, sampled, packed = [], [], [], [], []
-    dropped = np.zeros(len(DROPPED), int)
+    dropped = dict.fromkeys(("excluded", "gap", "blacklist", "too many N"), 0)
     for number, (contig, length) in enumerate(
         progress(contigs.items(), "labeling bins", len(contigs))
     ):
-        count = length // bin_size
+        count = length // size
         draws = np.random.default_rng((seed, number)).random(count)
-        drawn = draws < negative_fraction
-        found = PackedLabels.empty(count, len(peaks))
+        is_sampled = draws < settings.negative_fraction
+        labels = PackedLabels.empty(count, len(peaks))
         for track, intervals in enumerate(peaks):
             if contig in intervals:
-                found.mark(
-                    track, positive_bins(intervals[contig], length, bin_size, rule)
-                )
-        candidates = np.flatnonzero(found.any() | drawn)
-        begins = candidates * bin_size
-        assigned = splits.assign(contig, begins, bin_size, window)
-        free = np.flatnonzero(assigned >= 0)
+                rows = positive_bins(intervals[contig], length, size, settings.label)
+                labels.mark(track, rows)
+        candidates = np.flatnonzero(labels.any() | is_sampled)
+        begins = candidates * size
+        assigned = splits.assign(contig, begins, size, window)
+        dropped["excluded"] += int(np.count_nonzero(assigned == EXCLUDED))
+        dropped["gap"] += int(np.count_nonzero(assigned == GAP))
+        used = np.flatnonzero(assigned >= 0)
         banned = excluded_regions.get(contig, NO_INTERVALS)
-        allowed = free[~banned.overlap(begins[free], begins[free] + bin_size)]
-        used = allowed
-        if max_n < 1 and len(allowed):
-            opens = window_start(begins[allowed], bin_size, window)
+        is_banned = banned.overlap(begins[used], begins[used] + size)
+        dropped["blacklist"] += int(is_banned.sum())
+        used = used[~is_banned]
+        if settings.max_n < 1 and len(used):
+            opens = window_start(begins[used], size, window)
             first = np.clip(opens, 0, length)
             last = np.clip(opens + window, 0, length)
-            begin, end = int(first.min()), int(last.max())
-            runs = unknown_runs(reference.fetch(Interval(contig, begin, end)))
-            unknown = Intervals(runs.starts + begin, runs.ends + begin)
-            known = last - first - unknown.covered(first, last)
-            used = allowed[window - known <= max_n * window]
-        dropped += [
-            np.count_nonzero(assigned == EXCLUDED),
-            np.count_nonzero(assigned == GAP),
-            len(free) - len(allowed),
-            len(allowed) - len(used),
-        ]
-        used_bins = candidates[used]
-        owners.append(np.full(len(used_bins), number))
+            sequence = reference.fetch(Interval(contig, 0, length))
+            is_n = np.frombuffer(f"A{sequence}A".encode(), np.uint8) == ord("N")
+            edges = np.flatnonzero(is_n[1:] != is_n[:-1])  # of runs of N
+            known = last - first
+            if len(edges):
+                unknown = Intervals(edges[::2], edges[1::2])
+                known = known - unknown.covered(first, last)
+            is_poor = window - known > settings.max_n * window
+            dropped["too many N"] += int(is_poor.sum())
+            used = used[~is_poor]
+        owners.append(np.full(len(used), number))
         starts.append(begins[used])
         split_codes.append(assigned[used])
-        sampled.append(drawn[used_bins])
-        packed.append(found.take(used_bins).packed)
+        sampled.append(is_sampled[candidates[used]])
+        packed.append(labels.take(candidates[used]).packed)
     bins = make_bins(
         list(contigs),
         np.concatenate(owners),
         np.concatenate(starts),
         np.concatenate(split_codes),
-        bin_size,
+        size,
     )
     labels = PackedLabels(np.concatenate(packed), len(tracks))
-    least = dict.fromkeys(SPLITS, min_held_out) | {"train": min_positives}
-    chosen, excluded = _choose_tracks(
-        tracks, sources["tracks"], least, split_counts(bins, labels)
-    )
-    labels = labels.select(chosen)
+
+    # Tracks with enough positives in each split that has bins; both or none of two opposite ones.
+    counts = split_counts(bins, labels)
+    too_few: dict[str, str] = {}
+    for number, track in enumerate(tracks):
+        reasons = []
+        for split in SPLITS:
+            least = settings.min_positives_heldout
+            if split == "train":
+                least = settings.min_positives_train
+            positives = int(counts[split][number])
+            if positives < least and (split == "train" or counts[split].any()):
+                reasons.append(f"{positives} positive bins in {split}, {least} needed")
+        if reasons:
+            too_few[track.name] = "; ".join(reasons)
+            if not track_sources[track.name]["peaks"]:
+                too_few[track.name] = "its file contains no peaks"
+    chosen, excluded = [], []
+    for number, track in enumerate(tracks):
+        if track.name not in too_few and track.opposite not in too_few:
+            chosen.append(number)
+            continue
+        reason = f"its opposite, track {track.opposite}, is excluded"
+        entry = {"track": track.name, "group": track.group}
+        for split in SPLITS:
+            entry[f"positives_{split}"] = int(counts[split][number])
+        entry["reason"] = too_few.get(track.name, reason)
+        excluded.append(entry)
+    if not chosen:
+        raise DataError(
+            f"no track has {settings.min_positives_train} positive bins for training, and "
+            f"{settings.min_positives_heldout} in each held-out split with bins"
+        )
+
+    labels = labels.select(np.array(chosen, np.intp))
     # Bins that are sampled, or positive in a track that is used.
     rows = labels.any() | np.concatenate(sampled)
     bins = bins[rows].reset_index(drop=True)
@@ -293,25 +301,36 @@ def build_dataset(
             "no bin is left for training: held-out regions and gaps cover all bins"
         )
     info = {
-        "bin_size": bin_size,
-        "rule": rule,
-        "widen": widen,
+        "bin_size": size,
+        "rule": settings.label,
+        "widen": settings.widen,
         "window": window,
-        "max_n": max_n,
-        "negative_fraction": negative_fraction,
-        "min_positives": min_positives,
-        "min_held_out": min_held_out,
+        "max_n": settings.max_n,
+        "negative_fraction": settings.negative_fraction,
+        "min_positives": settings.min_positives_train,
+        "min_held_out": settings.min_positives_heldout,
         "seed": seed,
         "assembly": assembly.name,
         "regions": splits.describe(),
-        "dropped_bins": dict(zip(DROPPED, dropped.tolist(), strict=True)),
+        "dropped_bins": dropped,
         "left_out": excluded,
         "sources": sources,
     }
-    data = write_dataset(
-        out, bins, labels.take(rows), [tracks[number] for number in chosen], info
-    )
-    _report(data)
+    used_tracks = [tracks[number] for number in chosen]
+    data = write_dataset(out, bins, labels.take(rows), used_tracks, info)
+
+    sizes = ", ".join(f"{data.info['bins'][split]:,} {split}" for split in SPLITS)
+    log(f"{len(data):,} bins of {len(data.tracks):,} tracks ({sizes})")
+    for split in ("valid", "test"):
+        if data.info["regions"][split] and not data.info["bins"][split]:
+            log(f"warning: no bin is left in the regions of split {split}")
+    for reason, count in dropped.items():
+        if count:
+            log(f"{count:,} bins dropped: {reason}")
+    for entry in excluded[:5]:
+        log(f"track {entry['track']} is excluded: {entry['reason']}")
+    if len(excluded) > 5:
+        log(f"{len(excluded):,} tracks are excluded in total; dataset.json lists them")
     return data
 
 
@@ -319,80 +338,31 @@ def _place_tracks(
     tracks: Sequence[Track], contigs: Mapping[str, int], assembly: Assembly, widen: int
 ) -> tuple[list[dict[str, Intervals]], dict[str, Any]]:
     """Return the peaks of each track by contig, and the entries of their files in `dataset.json`."""
-    placed = []
+    peaks = []
     sources: dict[str, Any] = {}
+    totals: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
     for track in progress(tracks, "reading peaks", len(tracks)):
-        path = track.peak_file()
-        found = place_peaks(path, contigs, assembly, widen=widen)
-        sources[track.name] = {**source_entry(path), **found.counts}
-        placed.append(found.contigs)
-        unknown.update(found.unknown_contigs)
+        if track.file is None:
+            raise DataError(f"track {track.name!r}: the table specifies no peak file")
+        placed = place_peaks(track.file, contigs, assembly, widen=widen)
+        sources[track.name] = {**source_entry(track.file), **placed.counts}
+        peaks.append(placed.contigs)
+        totals.update(placed.counts)
+        unknown.update(placed.unknown_contigs)
     if unknown:
-        total = sum(source["peaks"] for source in sources.values())
         log(
-            f"warning: {unknown.total():,} of {total:,} peaks ({unknown.total() / total:.1%}) are on contigs "
-            f"that are in neither the reference nor the assembly: {shown_counts(unknown)}; {ALIAS_HINT}"
+            f"warning: {totals['unknown']:,} of {totals['peaks']:,} peaks are on contigs that are in neither the "
+            f"reference nor the assembly: {shown_counts(unknown)}; {ALIAS_HINT}"
         )
-    for name in ("absent", "clipped"):
-        if count := sum(source[name] for source in sources.values()):
-            log(f"{count:,} peaks {_MEANING[name]}")
-    return placed, sources
-
-
-def _choose_tracks(
-    tracks: Sequence[Track],
-    sources: Mapping[str, Any],
-    least: Mapping[Split, int],
-    counts: Mapping[Split, npt.NDArray[np.int64]],
-) -> tuple[npt.NDArray[np.intp], list[dict[str, Any]]]:
-    """Return the indices of the tracks with enough positives, and the other tracks with the reason."""
-    splits = [split for split in SPLITS if split == "train" or counts[split].any()]
-    too_few = {
-        track.name: [split for split in splits if counts[split][number] < least[split]]
-        for number, track in enumerate(tracks)
-    }
-    used, excluded = [], []
-    for number, track in enumerate(tracks):
-        short = too_few[track.name]
-        if not short and not too_few.get(track.opposite):
-            used.append(number)
-            continue
-        reason = f"its opposite, track {track.opposite}, is excluded"
-        if not sources[track.name]["peaks"]:
-            reason = "its file contains no peaks"
-        elif short:
-            reason = "; ".join(
-                f"{counts[split][number]} positive bins in {split}, {least[split]} needed"
-                for split in short
-            )
-        positives = {
-            f"positives_{split}": int(counts[split][number]) for split in SPLITS
-        }
-        excluded.append(
-            {"track": track.name, "group": track.group, **positives, "reason": reason}
-        )
-    if not used:
+    for name, what in (
+        ("absent", "are on contigs, or ends of contigs, that the reference lacks"),
+        ("clipped", "extend beyond their contig's end: clipped"),
+    ):
+        if totals[name]:
+            log(f"{totals[name]:,} peaks {what}")
+    if not any(peaks):
         raise DataError(
-            f"no track has {least['train']} positive bins for training, and {least['test']} in each held-out split "
-            "with bins"
+            f"no track has peaks on the reference's contigs ({shown(contigs)})"
         )
-    return np.array(used, np.intp), excluded
-
-
-def _report(data: ChromatinData) -> None:
-    info = data.info
-    sizes = ", ".join(f"{info['bins'][split]:,} {split}" for split in SPLITS)
-    log(f"{len(data):,} bins of {len(data.tracks):,} tracks ({sizes})")
-    for split in ("valid", "test"):
-        if info["regions"][split] and not info["bins"][split]:
-            log(f"warning: no bin is left in the regions of split {split}")
-    for reason, count in info["dropped_bins"].items():
-        if count:
-            log(f"{count:,} bins dropped: {reason}")
-    for track in info["left_out"][:_SHOWN]:
-        log(f"track {track['track']} is excluded: {track['reason']}")
-    if len(info["left_out"]) > _SHOWN:
-        log(
-            f"{len(info['left_out']):,} tracks are excluded in total; dataset.json lists them"
-        )
+    return peaks, sources

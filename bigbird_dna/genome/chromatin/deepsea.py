@@ -35,7 +35,7 @@ from bigbird_dna.genome.chromatin.dataset import (
 )
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.track import Track
-from bigbird_dna.genome.intervals import read_intervals
+from bigbird_dna.genome.intervals import read_bed
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, base_codes
 from bigbird_dna.genome.splits import SPLITS, Split
@@ -116,7 +116,7 @@ def build_deepsea(
         path = bed
         if bed.suffixes[-2:] == [".tar", ".gz"]:
             (path,) = stack.enter_context(_unpacked(bed, ["allTFs.pos.bed"], out))
-        rows = [(name, start, end) for _, name, start, end in read_intervals(path)]
+        rows = [(fields[0], start, end) for _, fields, start, end in read_bed(path)]
     bins = pd.DataFrame(rows, columns=["name", "start", "end"])
     bins["contig"] = bins["name"].map(
         {

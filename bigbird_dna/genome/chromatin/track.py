@@ -1,11 +1,11 @@
 """A track: one assay that a chromatin model predicts."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from bigbird_dna.errors import DataError, UsageError, meant
+from bigbird_dna.errors import UsageError, meant
 from bigbird_dna.genome.sequence import Strand
 
 TSS_TRACKS: dict[Strand, str] = {"+": "TSS+", "-": "TSS-"}
@@ -25,20 +25,6 @@ class Track:
     description: str = ""
     opposite: str = ""  # track of the other strand; "": peaks have no strand
     published_auroc: float | None = None
-    extra: Mapping[str, str] = field(
-        default_factory=dict
-    )  # further columns of the table
-
-    def peak_file(self) -> Path:
-        """Return the existing file of the peaks; `.gz` is appended if only that file exists."""
-        if self.file is None:
-            raise DataError(
-                f"track {self.name!r}: the table of tracks specifies no peak file"
-            )
-        for path in (self.file, self.file.with_name(f"{self.file.name}.gz")):
-            if path.is_file():
-                return path
-        raise DataError(f"{self.file}: no such file (peaks of track {self.name!r})")
 
 
 def exchanged(tracks: Sequence[Track]) -> list[int] | None:
@@ -46,7 +32,7 @@ def exchanged(tracks: Sequence[Track]) -> list[int] | None:
 
     `ValueError` if the opposite of a track is missing, or has another opposite.
     """
-    places = {track.name: place for place, track in enumerate(tracks)}
+    numbers = {track.name: number for number, track in enumerate(tracks)}
     opposites = {track.name: track.opposite for track in tracks}
     for track in tracks:
         if track.opposite and opposites.get(track.opposite) != track.name:
@@ -54,7 +40,7 @@ def exchanged(tracks: Sequence[Track]) -> list[int] | None:
                 f"track {track.name!r} has the opposite {track.opposite!r}, which is not a track with the "
                 f"opposite {track.name!r}"
             )
-    order = [places[track.opposite or track.name] for track in tracks]
+    order = [numbers[track.opposite or track.name] for track in tracks]
     return None if order == list(range(len(order))) else order
 
 
@@ -69,17 +55,17 @@ def select_tracks(tracks: Sequence[Track], pattern: str) -> tuple[Track, ...]:
         raise UsageError(f"tracks {pattern!r}: the list is empty")
     for element in elements:
         text = element.casefold()
+        by_name, by_group, by_pattern = set(), set(), set()
+        for track in tracks:
+            name, group = track.name.casefold(), track.group.casefold()
+            if name == text:
+                by_name.add(track.name)
+            if group == text:
+                by_group.add(track.name)
+            if fnmatchcase(name, text) or fnmatchcase(group, text):
+                by_pattern.add(track.name)
         # Names take precedence over groups, and groups over patterns.
-        found = {track.name for track in tracks if track.name.casefold() == text}
-        found = found or {
-            track.name for track in tracks if track.group.casefold() == text
-        }
-        found = found or {
-            track.name
-            for track in tracks
-            if fnmatchcase(track.name.casefold(), text)
-            or fnmatchcase(track.group.casefold(), text)
-        }
+        found = by_name or by_group or by_pattern
         if not found:
             known = [track.name for track in tracks]
             groups = ", ".join(sorted({track.group for track in tracks}))

@@ -1,15 +1,13 @@
 """Read and write tables of tracks: the assays that a chromatin model predicts, one per track.
 
 A table is tab-separated with a header. `track` (a name) and `group` are required. `cell`, `target`,
-`treatment`, `file` (relative to the table), `description`, `opposite` and `published_auroc` are optional.
-Further columns are kept. Lines that begin with `#` are comments. `opposite` names the track that this one
+`treatment`, `file` (relative to the table), `description`, `opposite` and `published_auroc` are optional;
+other columns are ignored. Lines that begin with `#` are comments. `opposite` names the track that this one
 becomes on the reverse complement, for tracks of one strand; the other track must name this one.
 
-The published list of DeepSEA's 919 tracks is supported in two layouts. One is Supplementary Table 2 of Zhou &
-Troyanskaya (2015) saved as text: `Cell Type`, `TF/DNase/HistoneMark`, `Treatment`, `File accession`, `AUC`,
-`AUPRC`, `AUPRC Baseline`, with decimal commas. The other has `index class cell target treatment file url
-auc_deepsea`. Both have one row per track in the order of the labels, and no names: the name of a track is
-`cell|target|treatment`.
+The published list of DeepSEA's 919 tracks is read too: Supplementary Table 2 of Zhou & Troyanskaya (2015)
+saved as text, with the columns `_SUPPLEMENT` and decimal commas. It has one row per track in the order of the
+labels, and no names: the name of a track is `cell|target|treatment`.
 """
 
 import os
@@ -26,8 +24,6 @@ from bigbird_dna.genome.chromatin.track import TSS_TRACKS, Track, exchanged
 from bigbird_dna.genome.fields import check_name, quoted, write_rows
 from bigbird_dna.genome.sequence import Locus
 
-_GROUPS = {"DNase": "DHS", "TF": "TF", "Histone": "HM"}
-_INDEXED = {"index", "class", "cell", "target", "treatment", "auc_deepsea"}
 _SUPPLEMENT = {
     "Cell Type": "cell",
     "TF/DNase/HistoneMark": "target",
@@ -35,80 +31,43 @@ _SUPPLEMENT = {
     "File accession": "file",
     "AUC": "published_auroc",
 }
-# The supplement's other metrics, on the same test bins; the baseline is the fraction of positives.
-_FIGURES = {"AUPRC": "published_auprc", "AUPRC Baseline": "published_prevalence"}
-_RENAMED = {"auc_deepsea": "published_auroc", **_SUPPLEMENT, **_FIGURES}
 # Histone marks have names such as H3K27ac or H2AZ; no transcription factor of the list does.
 _MARK = re.compile(r"H(2A|2B|3|4)(K\d+(ac|me[123])|Z)")
-
-
-def _from_deepsea(
-    row: dict[str, str], expected: int, where: str, indexed: bool
-) -> dict[str, str]:
-    """Convert a row of DeepSEA's list to columns of a table of tracks; `expected` is its index, from 0."""
-    values = {_RENAMED.get(key, key): text for key, text in row.items()}
-    target = values["target"]
-    if indexed:
-        if values.pop("index") != str(expected):
-            raise DataError(
-                f"{where}: expected index {expected}; labels are in the order of the rows"
-            )
-        kind = values.pop("class")
-        if kind not in _GROUPS:
-            raise DataError(
-                f"{where}: class {kind!r} is not one of {', '.join(_GROUPS)}"
-            )
-    else:
-        kind = (
-            "DNase"
-            if target == "DNase"
-            else "Histone"
-            if _MARK.fullmatch(target)
-            else "TF"
-        )
-        for key in {"published_auroc", *_FIGURES.values()} & values.keys():
-            values[key] = values[key].replace(",", ".")
-    name = "|".join(values[key] for key in ("cell", "target", "treatment"))
-    return {"track": name, "group": _GROUPS[kind], **values}
-
-
 TEXTS = ("cell", "target", "treatment", "description", "opposite")
 
 
-def read_tracks(path: Path, files: Path | None = None) -> tuple[Track, ...]:
-    """Read a table of tracks in file order.
-
-    Peak files are relative to `files`, by default to the table's directory."""
+def read_tracks(path: Path) -> tuple[Track, ...]:
+    """Read a table of tracks in file order; `DataError` names the line."""
     path = Path(path)
     where, header, rows = open_lines(path, "#")
-    if header == [""]:
-        raise DataError(f"{path}: the file contains no table of tracks")
     columns = [name.strip() for name in header]
-    if len(set(columns)) < len(columns) or "" in columns:
-        raise DataError(f"{where}: empty or duplicate column names")
-    indexed = set(columns) >= _INDEXED
-    deepsea = "track" not in columns and (indexed or set(columns) >= _SUPPLEMENT.keys())
+    is_deepsea = _SUPPLEMENT.keys() <= set(columns)
     for name in ("track", "group"):
-        if not deepsea and name not in columns:
+        if not is_deepsea and name not in columns:
             raise DataError(
                 f"{where}: no column {name!r} in the header ({shortened(', '.join(columns), 300)})"
             )
-    directory = path.parent if files is None else Path(files)
     tracks: list[Track] = []
-    places: dict[str, str] = {}
+    seen: dict[str, str] = {}
     for where, fields in rows:
         values = {key: text.strip() for key, text in zip(columns, fields, strict=True)}
-        if deepsea:
-            values = _from_deepsea(values, len(tracks), where, indexed)
-        track = make_track(values, directory, where)
-        if not deepsea and track.name in places:
-            line = places[track.name].rpartition(": ")[2]
+        if is_deepsea:
+            values = {new: values[name] for name, new in _SUPPLEMENT.items()}
+            target = values["target"]
+            values["group"] = "HM" if _MARK.fullmatch(target) else "TF"
+            if target == "DNase":
+                values["group"] = "DHS"
+            values["track"] = f"{values['cell']}|{target}|{values['treatment']}"
+            values["published_auroc"] = values["published_auroc"].replace(",", ".")
+        track = make_track(values, path.parent, where)
+        if not is_deepsea and track.name in seen:
+            line = seen[track.name].rpartition(": ")[2]
             raise DataError(f"{where}: duplicate track {track.name!r}, also in {line}")
-        places[track.name] = where
+        seen[track.name] = where
         tracks.append(track)
     if not tracks:
         raise DataError(f"{path}: the table has no tracks")
-    if deepsea:
+    if is_deepsea:
         return distinct(tracks, "|")
     try:
         exchanged(tracks)
@@ -117,84 +76,23 @@ def read_tracks(path: Path, files: Path | None = None) -> tuple[Track, ...]:
     return tuple(tracks)
 
 
-def tss_tracks(loci: Iterable[Locus], directory: Path) -> tuple[Track, ...]:
-    """Return the tracks of start sites; those of each strand are written to a BED file in `directory`."""
-    sites = list(loci)
-    tracks = []
-    for (strand, name), opposite in zip(
-        TSS_TRACKS.items(), reversed(TSS_TRACKS.values()), strict=True
-    ):
-        own = [one for one in sites if one.strand == strand]
-        write_rows(
-            path := directory / f"{name}.bed",
-            ((x.contig, x.position, x.position + 1) for x in own),
-        )
-        tracks.append(Track(name, "TSS", file=path, opposite=opposite))
-    return tuple(tracks)
-
-
-def write_tracks(
-    path: Path,
-    tracks: Sequence[Track],
-    columns: Mapping[str, Sequence[object]] | None = None,
-) -> None:
-    """Write a table for `read_tracks`, atomically.
-
-    Files are written relative to the table. Empty columns are omitted. A name or value that would break a
-    line or column, or make the line a comment, is a `DataError`. `columns` are added at the end, with one
-    value per track; they replace columns of the same name.
-    """
-    path = Path(path)
-    table: dict[str, list[str]] = {
-        "track": [track.name for track in tracks],
-        "group": [track.group for track in tracks],
-    }
-    table |= {name: [getattr(track, name) for track in tracks] for name in TEXTS}
-    home = path.absolute().parent
-    table["file"] = [
-        "" if track.file is None else os.path.relpath(track.file.absolute(), home)
-        for track in tracks
-    ]
-    table["published_auroc"] = [
-        "" if track.published_auroc is None else repr(track.published_auroc)
-        for track in tracks
-    ]
-    for name in dict.fromkeys(name for track in tracks for name in track.extra):
-        table[name] = [track.extra.get(name, "") for track in tracks]
-    for name, values in (columns or {}).items():
-        table[name] = [str(value) for value in values]
-    table = {k: v for k, v in table.items() if k in ("track", "group") or any(v)}
-    rows = [tuple(table), *zip(*table.values(), strict=True)]
-    for row in rows:
-        check_name(row[0], "track", str(path))
-        for text in row:
-            if found := control_character(text):
-                raise DataError(
-                    f"{path}: track {quoted(row[0])}: {quoted(text)} contains a control character ({found})"
-                )
-    write_rows(path, rows)
-
-
-def make_track(values: dict[str, str], directory: Path, where: str) -> Track:
+def make_track(values: Mapping[str, str], directory: Path, where: str) -> Track:
     """Return a track from the columns of its row; `where` names the row in errors."""
-    name, group = values.pop("track"), values.pop("group")
-    if not name or "," in name:
-        raise DataError(
-            f"{where}: track {quoted(name)}: the name must not be empty or contain a comma"
-        )
-    if not group or "," in group:
-        raise DataError(
-            f"{where}: track {quoted(name)}: group {quoted(group)} is empty or contains a comma"
-        )
+    name, group = values["track"], values["group"]
+    for what, text in (("name", name), ("group", group)):
+        if not text or "," in text:
+            raise DataError(
+                f"{where}: track {quoted(name)}: {what} {quoted(text)} is empty or contains a comma"
+            )
     check_name(name, "track", where)
-    for key, text in {"group": group, **values}.items():
+    texts = {key: values.get(key, "") for key in TEXTS}
+    for key, text in {"group": group, **texts}.items():
         if found := control_character(text):
             raise DataError(
                 f"{where}: {key} {quoted(text)} contains a control character ({found})"
             )
-    file, figure = values.pop("file", ""), values.pop("published_auroc", "")
-    texts = {key: values.pop(key, "") for key in TEXTS}
     auroc = None
+    figure = values.get("published_auroc", "")
     if figure and not figure.startswith("NA"):
         try:
             auroc = float(figure)
@@ -204,37 +102,54 @@ def make_track(values: dict[str, str], directory: Path, where: str) -> Track:
             raise DataError(
                 f"{where}: published AUROC {quoted(figure)} must be a number from 0 to 1"
             )
-    return Track(
-        name,
-        group,
-        file=directory / file if file else None,
-        published_auroc=auroc,
-        extra=values,
-        **texts,
-    )
+    file = directory / values["file"] if values.get("file") else None
+    return Track(name, group, file=file, published_auroc=auroc, **texts)
 
 
-def distinct(tracks: Sequence[Track], mark: str) -> tuple[Track, ...]:
-    """Return the tracks with unique names: the second of the same name becomes NAME`mark`2 and so on."""
-    taken = {track.name for track in tracks}
-    seen: Counter[str] = Counter()
-    result = []
-    for track in tracks:
-        seen[track.name] += 1
-        name = track.name
-        if seen[name] > 1:
-            name = f"{name}{mark}{seen[name]}"
-            if name in taken:
-                raise DataError(
-                    f"two tracks would have the name {name!r}; rename one of them"
-                )
-        result.append(replace(track, name=name))
-    return tuple(result)
+def write_tracks(
+    path: Path,
+    tracks: Sequence[Track],
+    columns: Mapping[str, Sequence[object]] | None = None,
+) -> None:
+    """Write a table for `read_tracks`, atomically.
+
+    Files are written relative to the table. Empty columns are omitted. `columns` are added at the end, with
+    one value per track.
+    """
+    path = Path(path)
+    table: dict[str, Sequence[object]] = {
+        "track": [track.name for track in tracks],
+        "group": [track.group for track in tracks],
+    }
+    for name in TEXTS:
+        table[name] = [getattr(track, name) for track in tracks]
+    home = path.absolute().parent
+    table["file"] = [
+        "" if track.file is None else os.path.relpath(track.file.absolute(), home)
+        for track in tracks
+    ]
+    table["published_auroc"] = [
+        "" if track.published_auroc is None else repr(track.published_auroc)
+        for track in tracks
+    ]
+    table = {name: values for name, values in table.items() if any(values)}
+    table |= columns or {}
+    write_rows(path, [tuple(table), *zip(*table.values(), strict=True)])
 
 
-_PEAK_FILE = re.compile(
-    r"(?!\.)(.+)\.(narrowPeak|broadPeak|bed)(\.gz)?", re.IGNORECASE | re.DOTALL
-)
+def tss_tracks(loci: Iterable[Locus], directory: Path) -> tuple[Track, ...]:
+    """Return the tracks of start sites; those of each strand are written to a BED file in `directory`."""
+    sites = list(loci)
+    tracks = []
+    for strand, name in TSS_TRACKS.items():
+        path = directory / f"{name}.bed"
+        rows = [
+            (x.contig, x.position, x.position + 1) for x in sites if x.strand == strand
+        ]
+        write_rows(path, rows)
+        (opposite,) = set(TSS_TRACKS.values()) - {name}
+        tracks.append(Track(name, "TSS", file=path, opposite=opposite))
+    return tuple(tracks)
 
 
 def tracks_from_folder(
@@ -251,9 +166,7 @@ def tracks_from_folder(
     if not folder.is_dir():
         raise DataError(f"{folder}: no such directory")
     try:
-        scheme = re.compile(
-            r"(?P<cell>[^.]+)\.(?P<target>[^.]+)" if names is None else names
-        )
+        scheme = re.compile(names or r"(?P<cell>[^.]+)\.(?P<target>[^.]+)")
     except re.error as error:
         raise ConfigError(
             f"names {names!r} is not a regular expression: {error}"
@@ -262,38 +175,41 @@ def tracks_from_folder(
         raise ConfigError(
             f"names {names!r} needs a group named track, cell, target or treatment"
         )
+    peak_file = re.compile(
+        r"([^.].*)\.(narrowPeak|broadPeak|bed)(\.gz)?", re.IGNORECASE
+    )
     tracks = []
-    for path in sorted(folder.iterdir(), key=lambda path: path.name):
-        peak_file = _PEAK_FILE.fullmatch(path.name)
-        if peak_file is None or not path.is_file():
+    for path in sorted(folder.iterdir()):
+        suffixed = peak_file.fullmatch(path.name)
+        if suffixed is None or not path.is_file():
             continue
-        stem = peak_file[1]
-        match = scheme.fullmatch(stem)
+        where = f"{folder}: file {quoted(path.name)}"
+        match = scheme.fullmatch(suffixed[1])
         if match is None and names is not None:
-            raise DataError(
-                f"{folder}: file {quoted(path.name)}: its name does not match {names!r}"
-            )
-        parts = (
-            {key: text for key, text in match.groupdict().items() if text}
-            if match
-            else {}
-        )
-        fallback = ".".join(
-            parts[k] for k in ("cell", "target", "treatment") if k in parts
-        )
-        values = {
-            **parts,
-            "track": parts.get("track", fallback or stem),
-            "group": group,
-        }
-        tracks.append(
-            replace(
-                make_track(values, folder, f"{folder}: file {quoted(path.name)}"),
-                file=path,
-            )
-        )
+            raise DataError(f"{where}: its name does not match {names!r}")
+        values = {}
+        if match is not None:
+            values = {key: text for key, text in match.groupdict().items() if text}
+        found = [
+            values[key] for key in ("cell", "target", "treatment") if key in values
+        ]
+        values.setdefault("track", ".".join(found) or suffixed[1])
+        values |= {"group": group, "file": path.name}
+        tracks.append(make_track(values, folder, where))
     if not tracks:
         raise DataError(
             f"{folder}: the folder contains no .bed, .narrowPeak or .broadPeak file (or .gz)"
         )
     return distinct(tracks, ".")
+
+
+def distinct(tracks: Sequence[Track], mark: str) -> tuple[Track, ...]:
+    """Return the tracks with unique names: the second of the same name becomes NAME`mark`2 and so on."""
+    seen: Counter[str] = Counter()
+    unique = []
+    for track in tracks:
+        seen[track.name] += 1
+        count = seen[track.name]
+        name = f"{track.name}{mark}{count}" if count > 1 else track.name
+        unique.append(replace(track, name=name))
+    return tuple(unique)

@@ -26,7 +26,6 @@ from bigbird_dna.config.run import Config
 from bigbird_dna.console import log, progress
 from bigbird_dna.data.chromatin import BinWindows, sample
 from bigbird_dna.data.promoter_windows import (
-    check_training_classes,
     read_windows,
     training_windows,
     variants,
@@ -78,7 +77,6 @@ def fit_promoters(
     fraction = training.train_fraction if name in NETWORKS else 1
     rows = training_windows(data, fraction, training.seed)
     valid = np.flatnonzero(data.rows["split"] == "valid")
-    check_training_classes(windows, data)
     texts, labels = [sequences[row] for row in rows], data.labels[rows]
     held_out = TextWindows([sequences[row] for row in valid], data.labels[valid])
     model: Any

@@ -12,11 +12,10 @@ from sklearn.metrics import f1_score
 
 from bigbird_dna.config.experiments import OWN_MODEL, RANDOM
 from bigbird_dna.config.run import Config
-from bigbird_dna.data.predictions import ALL, compare
+from bigbird_dna.data.predictions import compare
 from bigbird_dna.data.promoter_windows import prepare_windows
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.genome.sources import annotation_file
 from bigbird_dna.metrics.labels import THRESHOLD
 from bigbird_dna.metrics.resampling import BLOCK_BASES, sampled_aurocs
 from bigbird_dna.papers.experiments.predictors import (
@@ -59,9 +58,6 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
 
     configs = {}
     inputs = [paths.promoters, paths.reference]
-    annotation = annotation_file(config)
-    if annotation is not None:
-        inputs.append(annotation)
     for length in dict.fromkeys(length for length, _ in names):
         upstream = round(length * windows.sides[0] / windows.length)
         keys = {
@@ -72,7 +68,7 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
         }
         name = f"{length}-windows"
         configs[length] = changed(config, keys, f"table6: {name}")
-        work = partial(make_windows, configs[length], annotation)
+        work = partial(make_windows, configs[length])
         trainings.run(name, configs[length], "windows", work, inputs)
 
     models = []
@@ -104,20 +100,19 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
 
 def make_windows(
     config: Config,
-    annotation: Path | None,
     output: Path,
     checkpoints: Path,
     world: World,
 ) -> dict[str, Any]:
     """Write the data set of windows of another length."""
     paths = config.paths
-    prepare_windows(config, paths.reference, paths.promoters, output, annotation)
+    prepare_windows(config, paths.reference, paths.promoters, output)
     return {}
 
 
 def promoter_table(models: pd.DataFrame) -> pd.DataFrame:
-    """Return AUROC and F1 on test windows, by window length, negative set and stratum, and the difference of
-    the first fine-tuned model to each predictor."""
+    """Return AUROC and F1 on test windows, by window length, negative set, and the difference of the
+    first fine-tuned model to each predictor."""
     tables = []
 
     for _, group in models.groupby(["window", "negative_set"], sort=False):
@@ -126,37 +121,34 @@ def promoter_table(models: pd.DataFrame) -> pd.DataFrame:
         files = {}
         for number, model in enumerate(group["model"]):
             files[str(number)] = model / "predictions.parquet"
-        for stratum, rows in compare(negative_set, files).strata():
-            labels, blocks = rows.labels, rows.blocks
-            if len(np.unique(labels)) < 2:
-                if stratum == ALL:
-                    raise DataError(
-                        f"{files['0']}: AUROC needs test windows of both classes, found only one"
-                    )
-                continue
-            scores = np.stack([*rows.scores.values()])
-            table = compare_seeds(
-                "auroc",
-                sampled_aurocs(labels, scores, blocks),
-                group,
-                ROW,
-                group.loc[0, ROW].to_dict(),
-                sign=-1,
-                class_blocks=[len(np.unique(blocks[labels == y])) for y in (1, 0)],
+        rows = compare(negative_set, files)
+        labels, blocks = rows.labels, rows.blocks
+        if len(np.unique(labels)) < 2:
+            raise DataError(
+                f"{files['0']}: AUROC needs test windows of both classes, found only one"
             )
-            group["f1"] = [
-                f1_score(labels, row >= THRESHOLD, zero_division=0) for row in scores
-            ]
-            means = group.groupby(ROW, as_index=False)[["f1", *TRAINING]].mean()
-            table = table.merge(means)
-            table.insert(1, "negative_set", negative_set)
-            table.insert(2, "stratum", stratum)
-            table.insert(6, "windows", len(labels))
-            tables.append(table)
+        scores = np.stack([*rows.scores.values()])
+        table = compare_seeds(
+            "auroc",
+            sampled_aurocs(labels, scores, blocks),
+            group,
+            ROW,
+            group.loc[0, ROW].to_dict(),
+            sign=-1,
+            class_blocks=[len(np.unique(blocks[labels == y])) for y in (1, 0)],
+        )
+        group["f1"] = [
+            f1_score(labels, row >= THRESHOLD, zero_division=0) for row in scores
+        ]
+        means = group.groupby(ROW, as_index=False)[["f1", *TRAINING]].mean()
+        table = table.merge(means)
+        table.insert(1, "negative_set", negative_set)
+        table.insert(5, "windows", len(labels))
+        tables.append(table)
 
     table = pd.concat(tables, ignore_index=True)
     published = table["predictor"].map(PUBLISHED)
-    alike = (table["negative_set"] == "substituted") & (table["stratum"] == ALL)
+    alike = table["negative_set"] == "substituted"
     table["published_f1"] = published.where(alike & (table["weights"] != RANDOM))
 
     return table

@@ -12,6 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bigbird_dna.config.chromatin import ChromatinDataConfig
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import load_assembly
@@ -56,8 +57,8 @@ def demo_data(demo, tmp_path_factory) -> ChromatinData:
     )
     tracks = read_tracks(demo.directory / "tracks.tsv")
     out = tmp_path_factory.mktemp("chromatin") / "data"
-    settings = {"window": 4000, "max_n": 1.0, "min_positives": 1}
-    return build_dataset(out, reference, DEMO, tracks, splits, **settings)
+    settings = ChromatinDataConfig(window=4000, max_n=1.0, min_positives_train=1)
+    return build_dataset(out, reference, DEMO, tracks, splits, settings)
 
 
 def test_labels_agree_with_counting_bases(demo, demo_data):
@@ -89,7 +90,9 @@ def test_labels_agree_with_counting_bases(demo, demo_data):
     assert demo_data.info["dropped_bins"]["gap"] > 0
 
 
-def test_rows_are_sorted_and_described_and_in_the_middle_of_windows(demo, demo_data):
+def test_rows_are_sorted_and_described_and_in_the_middle_of_windows(
+    demo, demo_data, tmp_path_factory
+):
     order = list(demo.sequences)
     places = [
         (order.index(c), s) for c, s in demo_data.bins[["contig", "start"]].values
@@ -98,7 +101,10 @@ def test_rows_are_sorted_and_described_and_in_the_middle_of_windows(demo, demo_d
     for split in ("train", "valid", "test"):
         rows = demo_data.rows(split)
         assert demo_data.info["bins"][split] == len(rows) > 0
-        counted = [int(track.extra[f"positives_{split}"]) for track in demo_data.tracks]
+        table = pd.read_csv(
+            tmp_path_factory.getbasetemp() / "chromatin0/data/tracks.tsv", sep="\t"
+        )
+        counted = table[f"positives_{split}"].tolist()
         assert counted == demo_data.labels.rows(rows).sum(axis=0).tolist()
     source = demo_data.info["sources"]["tracks"]["ALFA"]
     assert source["file"] == "ALFA.narrowPeak.gz"
@@ -129,9 +135,13 @@ class Small:
 
     def build(self, *tracks: Track, **options: object) -> ChromatinData:
         splits = options.pop("splits", self.splits)
-        settings = {"window": 1000, "max_n": 1.0, "min_positives": 0} | options
+        settings = {"window": 1000, "max_n": 1.0, "min_positives_train": 1} | options
+        more = {
+            key: settings.pop(key) for key in ("seed", "blacklist") if key in settings
+        }
+        config = ChromatinDataConfig(**settings)
         out = self.directory / "data"
-        return build_dataset(out, self.reference, DEMO, tracks, splits, **settings)
+        return build_dataset(out, self.reference, DEMO, tracks, splits, config, **more)
 
 
 @pytest.fixture
@@ -153,7 +163,13 @@ def test_one_base_peaks_are_widened(small):
     assert starts(data, "b") == [
         3800
     ]  # 101 bp of the last bin, cut at the contig's end
-    assert starts(small.build(peaks, rule="any", widen=100)) == [0, 200, 400, 800, 1000]
+    assert starts(small.build(peaks, label="any", widen=100)) == [
+        0,
+        200,
+        400,
+        800,
+        1000,
+    ]
 
 
 def test_windows_with_many_n_are_dropped(small):
@@ -203,7 +219,9 @@ def test_tracks_with_too_few_positives_are_left_out(small):
     rare = small.track("rare", "a\t8000\t8400\nb\t0\t600\n")
     unseen = small.track("unseen", "a\t0\t1000\n")
     empty = small.track("empty", "")
-    data = small.build(rare, good, unseen, empty, min_positives=3, min_held_out=1)
+    data = small.build(
+        rare, good, unseen, empty, min_positives_train=3, min_positives_heldout=1
+    )
     assert [track.name for track in data.tracks] == ["good"]
     assert starts(data) == [0, 200, 400, 600, 800]  # none of the bins of rare alone
     for name, entry in zip(
@@ -212,7 +230,7 @@ def test_tracks_with_too_few_positives_are_left_out(small):
         assert entry["track"] == name
         message(entry["reason"])
     with fails(DataError):
-        small.build(good, rare, min_positives=99)
+        small.build(good, rare, min_positives_train=99)
 
 
 def test_a_track_without_its_opposite_is_left_out(small):
@@ -222,12 +240,12 @@ def test_a_track_without_its_opposite_is_left_out(small):
         small.track("minus", "a\t8000\t8400\n"),
     )
     pair = replace(plus, opposite="minus"), replace(minus, opposite="plus")
-    data = small.build(good, *pair, min_positives=3)
+    data = small.build(good, *pair, min_positives_train=3)
     assert [track.name for track in data.tracks] == ["good"]
     assert [entry["track"] for entry in data.info["left_out"]] == ["plus", "minus"]
     for entry in data.info["left_out"]:
         message(entry["reason"])
-    both = small.build(good, *pair, min_positives=1)
+    both = small.build(good, *pair, min_positives_train=1)
     assert both.tracks[1].opposite == "minus" and len(both.tracks) == 3
 
 
@@ -299,26 +317,28 @@ def test_yeast_and_human_peaks(shared_data, tmp_path):
             assembly,
             tracks,
             regions,
-            window=8000,
-            max_n=0.1,
-            **options,
+            ChromatinDataConfig(window=8000, max_n=0.1, **options),
         )
 
     tracks = tracks_from_folder(source / "peaks", "TF")
     assert len(tracks) == 109 and all(track.cell and track.target for track in tracks)
     splits = {"valid": ["22:19,000,001-20,000,000"], "test": ["22:20,500,001-"]}
     data = build(
-        source / "chr22_1-22000000.fa.gz", "GRCh37", tracks, splits, min_positives=20
+        source / "chr22_1-22000000.fa.gz",
+        "GRCh37",
+        tracks,
+        splits,
+        min_positives_train=20,
     )
     assert 60 < len(data.tracks) < 80
-    assert min(int(track.extra["positives_train"]) for track in data.tracks) >= 20
+    assert data.labels.positives(data.rows("train")).min() >= 20
     gap = data.bins.loc[data.bins["split"] == "train", "start"]
     assert not gap.between(18_992_200, 20_007_600).any()
 
     tracks = tracks_from_folder(tmp_path / "peaks", "TF", r"(?P<target>.+)_CX")
     splits = {"test": ["chrXVI"], "exclude": ["Mito"]}
     genome = next(yeast.glob("*toplevel.fa.gz"))
-    data = build(genome, "sacCer3", tracks, splits, min_positives=1, widen=100)
+    data = build(genome, "sacCer3", tracks, splits, min_positives_train=1, widen=100)
     assert len(data.tracks) >= 15
     assert set(data.bins.loc[data.rows("test"), "contig"]) == {"XVI"}
 

@@ -1,7 +1,6 @@
 """Tables of tracks are read, written and searched."""
 
 import gzip
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ from bigbird_dna.genome.chromatin.tracks import (
 from bigbird_dna.genome.intervals import place_peaks, read_peaks
 from bigbird_dna.genome.sequence import Intervals, Locus, window_start
 from bigbird_dna.genome.splits import GAP
-from tests.genome.formats import DEEPSEA, PACKINGS, SUPPLEMENT
+from tests.genome.formats import PACKINGS, SUPPLEMENT
 from tests.golden.messages import fails
 from tests.toys import region_splits, written
 
@@ -41,12 +40,9 @@ def test_a_table_is_read_with_all_it_says(tmp_path):
         "CTCF",
         file=tmp_path / "peaks/a.bed",
         published_auroc=0.97,
-        extra={"lab": "Lab 1"},
     )
     assert second.file is None
     assert second.published_auroc is None
-    moved, _ = read_tracks(tmp_path / "tracks.tsv", files=Path("/elsewhere"))
-    assert moved.file == Path("/elsewhere/peaks/a.bed")
 
 
 def test_what_is_written_is_read_back(tmp_path):
@@ -62,12 +58,10 @@ def test_what_is_written_is_read_back(tmp_path):
             "target",
             "file",
             "published_auroc",
-            "lab",
             "positives_train",
         )
     ]
     back = read_tracks(copy)
-    assert [track.extra["positives_train"] for track in back] == ["3", "4"]
     assert back[0].file.resolve() == (tmp_path / "peaks/a.bed").resolve()
     assert [(t.name, t.group, t.published_auroc) for t in back] == [
         ("A", "TF", 0.97),
@@ -105,22 +99,8 @@ def test_start_sites_become_a_track_per_strand(tmp_path):
     assert (
         (plus.opposite, minus.opposite) == (minus.name, plus.name) == ("TSS-", "TSS+")
     )
-    assert plus.peak_file().read_text() == "c\t3\t4\n"
-    assert minus.peak_file().read_text() == "b\t9\t10\nc\t0\t1\n"
-
-
-def test_the_published_layout_of_deepsea(tmp_path):
-    tracks = read_tracks(written(tmp_path / "tracks.tsv", DEEPSEA))
-    assert [(track.name, track.group) for track in tracks] == [
-        *(
-            ("8988T|DNase|None", "DHS"),
-            ("K562|CTCF|None", "TF"),
-            ("K562|CTCF|None|2", "TF"),
-        ),
-        ("K562|H3K4me3|None", "HM"),
-    ]
-    assert [track.published_auroc for track in tracks] == [0.91, 0.98, None, 0.9]
-    assert tracks[1].extra == {"url": "http://x/b.gz"}
+    assert plus.file.read_text() == "c\t3\t4\n"
+    assert minus.file.read_text() == "b\t9\t10\nc\t0\t1\n"
 
 
 def test_deepseas_supplementary_table(tmp_path):
@@ -142,46 +122,7 @@ def test_deepseas_supplementary_table(tmp_path):
         0.9,
         0.8,
     ]
-    assert tracks[1].extra == {
-        "published_auprc": "0.05",
-        "published_prevalence": "8.79E-06",
-    }
     assert tracks[1].file == tmp_path / "b.narrowPeak"
-
-
-def test_both_layouts_of_deepseas_919_tracks_say_the_same(shared_data, tmp_path):
-    indexed = shared_data / "deepsea" / "deepsea_919_features.tsv"
-    rows = [line.split("\t") for line in indexed.read_text().splitlines()[1:]]
-    lines = SUPPLEMENT.splitlines()[:1] + [
-        "\t".join(
-            [
-                *row[2:6],
-                row[7] if row[7].startswith("NA") else row[7].replace(".", ","),
-                "0",
-                "0",
-            ]
-        )
-        for row in rows
-    ]
-    path = written(tmp_path / "tracks.tsv", "\n".join(lines))
-
-    def said(tracks):
-        return [
-            (t.name, t.group, t.cell, t.target, t.treatment, t.published_auroc)
-            for t in tracks
-        ]
-
-    assert said(read_tracks(path)) == said(read_tracks(indexed))
-
-    tracks = read_tracks(indexed)
-    assert len({track.name for track in tracks}) == 919
-    groups = [track.group for track in tracks]
-    assert groups == ["DHS"] * 125 + ["TF"] * 690 + ["HM"] * 104
-    # The one track without a positive in the test set.
-    assert [n for n, track in enumerate(tracks) if track.published_auroc is None] == [
-        598
-    ]
-    assert (tracks[598].cell, tracks[598].target) == ("K562", "BRF1")
 
 
 TRACKS = (
@@ -233,7 +174,7 @@ def test_a_folder_becomes_a_table(tmp_path):
     tracks = tracks_from_folder(tmp_path, "TF")
     assert [track.name for track in tracks] == ["K562.CTCF", "a", "b", "c"]
     assert (tracks[0].cell, tracks[0].target, tracks[1].cell) == ("K562", "CTCF", "")
-    assert all(track.group == "TF" and track.peak_file().is_file() for track in tracks)
+    assert all(track.group == "TF" and track.file.is_file() for track in tracks)
 
 
 def test_names_follow_an_expression(tmp_path):
@@ -252,16 +193,6 @@ def test_names_follow_an_expression(tmp_path):
     ):
         with fails(error):
             tracks_from_folder(tmp_path, "TF", wrong)
-
-
-def test_peaks_are_found_with_or_without_gz(tmp_path):
-    track = Track("A", "TF", file=tmp_path / "a.bed")
-    with fails(DataError):
-        track.peak_file()
-    (tmp_path / "a.bed.gz").touch()
-    assert track.peak_file() == tmp_path / "a.bed.gz"
-    with fails(DataError):
-        Track("B", "TF").peak_file()
 
 
 # Peak files are read with their quirks and put on a reference

@@ -224,20 +224,6 @@ def test_published_values_of_promoters(make_model: MakeModel) -> None:
     assert published == pytest.approx([0.999, np.nan, 0.697], nan_ok=True)
 
 
-def test_noncoding_windows_are_a_stratum(make_model: MakeModel) -> None:
-    kinds = (("bigbird", "pretrained", 0.5, 1), ("bigbird", "random", 0.5, 1))
-    models = predictors(make_model, *kinds)
-    noncoding = np.arange(600) // 2 % 3 > 0
-    for model in models["model"]:
-        path = model / "predictions.parquet"
-        frame = pd.read_parquet(path).assign(coding=np.where(noncoding, 0.1, 0.9))
-        frame.to_parquet(path, index=False)
-    table = promoter_table(models)
-    assert table["stratum"].tolist() == ["all"] * 2 + ["noncoding"] * 2
-    assert table["windows"].tolist() == [600] * 2 + [400] * 2
-    assert table["auroc"][2] == pytest.approx(area(models["model"][0], noncoding))
-
-
 # Tracks of Table 7
 
 
