@@ -63,7 +63,7 @@ class Labels(NamedTuple):
     def classes(self) -> npt.NDArray[np.int64]:
         """The classes (N,) that splits balance, from 0; one class for several labels and for numbers."""
         if self.kind == "multiclass":
-            return self.values.argmax(axis=1).astype(np.int64)
+            return np.asarray(self.values.argmax(axis=1), np.int64)
         if self.kind == "binary":
             return self.values[:, 0].astype(np.int64)
         return np.zeros(len(self.values), np.int64)
@@ -283,7 +283,7 @@ def _read_tables(
         table = pd.concat(chunks, ignore_index=True)
         if not names:
             reserved = (columns.sequence, columns.split, columns.name)
-            candidates = [name for name in table if name not in reserved]
+            candidates = [str(name) for name in table if name not in reserved]
             usual = LABEL if LABEL in table else f"{LABEL}_[0-9]*"
             for name in columns.labels or (usual,):
                 matches = fnmatch.filter(candidates, name)
@@ -383,14 +383,14 @@ def parse_labels(table: LabeledRows, task: LabelKind | None = None) -> Labels:
             row, number = bad[0].tolist()
             expected = "a number" if kind == "regression" else "0 or 1"
             raise DataError(
-                f"{table.where(row)}: {columns[number]} {quoted(texts.iloc[row, number])} is not {expected}, "
+                f"{table.where(row)}: {columns[number]} {quoted(str(texts.iloc[row, number]))} is not {expected}, "
                 f"which task {kind} needs"
             )
         values = values.astype(np.float32)
         varied = different(values)
         if not varied.any():
             raise DataError(
-                f"{table.where(0)}: all {len(values):,} rows have the same label {quoted(texts.iloc[0, 0])}"
+                f"{table.where(0)}: all {len(values):,} rows have the same label {quoted(str(texts.iloc[0, 0]))}"
             )
         if not varied.all():
             same = counted(int((~varied).sum()), "column")

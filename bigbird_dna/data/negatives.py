@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from bigbird_dna.config.promoters import PromoterWindowsConfig
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval, Locus
+from bigbird_dna.genome.sequence import Interval, Locus, Strand
 from bigbird_dna.genome.splits import SPLITS, Split, Splits
 
 GC_BINS = 50
@@ -122,7 +122,7 @@ def draw_candidates(
     windows = []
     for start, forward in zip(starts.tolist(), is_forward.tolist(), strict=True):
         first = segment.start + start
-        strand = "+" if forward else "-"
+        strand: Strand = "+" if forward else "-"
         windows.append(Interval(segment.contig, first, first + size, strand))
     return windows, (strong_before[starts + size] - strong_before[starts]) / size
 

@@ -145,7 +145,7 @@ def read_annotation(path: Path) -> Iterator[tuple[int, Locus]]:
             if first.strand == "-":
                 position = max(feature.end for feature in group) - 1
             name = first.name(_SITE_NAMES) or f"{first.type}_{first.line}"
-            sites[first.line] = Locus(first.contig, position, first.strand, name)  # type: ignore[arg-type]
+            sites[first.line] = Locus(first.contig, position, first.strand, name)
     if not sites:
         raise DataError(
             f"{path}: no transcript, gene or CDS with a strand that is not of a pseudogene"

@@ -217,10 +217,12 @@ def build_dataset(
         draws = np.random.default_rng((seed, number)).random(count)
         is_sampled = draws < settings.negative_fraction
         labels = PackedLabels.empty(count, len(peaks))
-        for track, intervals in enumerate(peaks):
+        for column, intervals in enumerate(peaks):
             if contig in intervals:
-                rows = positive_bins(intervals[contig], length, size, settings.label)
-                labels.mark(track, rows)
+                positive = positive_bins(
+                    intervals[contig], length, size, settings.label
+                )
+                labels.mark(column, positive)
         candidates = np.flatnonzero(labels.any() | is_sampled)
         begins = candidates * size
         assigned = splits.assign(contig, begins, size, window)
@@ -281,7 +283,7 @@ def build_dataset(
             chosen.append(number)
             continue
         reason = f"its opposite, track {track.opposite}, is excluded"
-        entry = {"track": track.name, "group": track.group}
+        entry: dict[str, Any] = {"track": track.name, "group": track.group}
         for split in SPLITS:
             entry[f"positives_{split}"] = int(counts[split][number])
         entry["reason"] = too_few.get(track.name, reason)
