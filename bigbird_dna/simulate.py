@@ -455,16 +455,11 @@ def draw_variants(
 ) -> list[tuple[int, str, str, str]]:
     """Draw variants (0-based position, REF, ALT, INFO) of a contig; about half of them have an effect.
 
-    `matches` has the starts of all sites of a factor, with whether they are bound. Variants belong to planted
+    `matches` has the starts of all sites of a factor, broken ones included, with whether they are bound. Variants belong to planted
     sites away from others of their factor, so that no other track uses their bases, and not to sites that
     open an enhancer, because effects on chromatin are not simulated.
     """
-    starts_of_factor = {}
-    for factor in FACTORS:
-        broken = [
-            site.start for site in sites if site.motif is factor and site.broken >= 0
-        ]
-        starts_of_factor[factor] = np.sort([*matches[factor.name], *broken])
+    starts_of_factor = {name: np.sort([*starts]) for name, starts in matches.items()}
 
     number = round(VARIANTS_PER_MEGABASE * len(codes) / 1e6)
     variants: list[tuple[int, str, str, str]] = []
@@ -480,11 +475,11 @@ def draw_variants(
             continue
         around = codes[max(0, start - 150) : start + 150]
         limits = (start - ISOLATION, start + ISOLATION + 1)
-        first, last = np.searchsorted(starts_of_factor[motif], limits)
+        first, last = np.searchsorted(starts_of_factor[motif.name], limits)
         if last - first > 1 or len(around) < 300 or N_CODE in around:
             continue
 
-        bound = matches[motif.name].get(start, False)
+        bound = matches[motif.name][start]
         column = broken if broken >= 0 else int(rng.integers(motif.width))
         position = start + (motif.width - 1 - column if reverse else column)
         flanking = bound and rng.random() < 0.25
@@ -662,6 +657,9 @@ def simulate_contig(
         )
         intervals[motif.name] = [(at - 120, at + 121) for at in middle[bound].tolist()]
 
+    for site in sites:
+        if site.broken >= 0:
+            matches[site.motif.name][site.start] = False
     variants = draw_variants(codes, planted, sites, matches, rng)
 
     soft_masked = LETTERS[codes] | (masked & (codes < N_CODE)) * np.uint8(32)

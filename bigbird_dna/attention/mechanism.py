@@ -70,6 +70,12 @@ def join_blocks(x: Tensor, tokens: int) -> Tensor:
     return x.flatten(2, 3)[:, :, :tokens]
 
 
+def take(x: Tensor, index: Tensor) -> Tensor:
+    """Vectors of `x` (B, H, L, K) at positions `index` (B, H, …): (B, H, …, K)."""
+    flat = index.flatten(2)[..., None].expand(-1, -1, -1, x.shape[3])
+    return torch.unflatten(x.gather(2, flat), 2, index.shape[2:])
+
+
 def scores(q: Tensor, k: Tensor) -> Tensor:
     """q · k / √K, (…, M, K) and (…, N, K) → (…, M, N)."""
     return (q / math.sqrt(q.shape[-1])) @ k.mT
@@ -244,7 +250,7 @@ class ClusterChunks(NamedTuple):
     def collect(self, x: Tensor) -> Tensor:
         """Inverse of `spread`, (B, H, P, S, K) → (B, H, L, K); padding gets arbitrary values."""
         slots = self.slots.clamp(max=self.total * self.size - 1)
-        return x.flatten(2, 3).gather(2, slots.expand(-1, -1, -1, x.shape[4]))
+        return take(x.flatten(2, 3), slots[..., 0])
 
 
 def make_chunks(

@@ -31,20 +31,12 @@ from bigbird_dna.disk.native_library import BuildError, load_library
 
 DISAGREES = "the compiled kernel does not agree with the reference implementation"
 TOLERANCE = 1e-4  # of the check; values and gradients are of order 1
-TILE = 64  # tokens that the kernel computes together
 
 
 def native_attention(call: Call) -> Tensor:
     """Attention by the kernel, (B, H, L, K); `RuntimeError` if it is unavailable."""
     q, k, v, pattern, lengths, layer, *_ = call
     return _Attention.apply(q, k, v, pattern, lengths, layer)  # type: ignore[no-any-return, no-untyped-call]
-
-
-def one_block(call: Call) -> Pattern:
-    """A pattern by which the kernel computes full attention, in half the time of torch's: all tokens are one
-    block."""
-    tiles = -(-max(call.lengths, default=1) // TILE)
-    return Pattern(tiles * TILE, 1, 0, 0, causal=call.pattern.causal)
 
 
 def unavailable(call: Call) -> str | None:

@@ -54,6 +54,7 @@ from bigbird_dna.attention.mechanism import (
     masked_attention,
     off_diagonal,
     scores,
+    take,
     triangle,
     weigh_together,
 )
@@ -314,7 +315,7 @@ class Routing(Combiner):
         span_v = masked_attention(span_q, chunk_k, chunk_v, before)
         near = chunks.collect(hide(scores(chunk_q, chunk_k), before))  # (B, H, L, S)
         slots, seen = _summaries_up_to_each(chunks, min(QUERIES, tokens))
-        span_k, span_v = (_taken(x.flatten(2, 3), slots) for x in (span_k, span_v))
+        span_k, span_v = (take(x.flatten(2, 3), slots) for x in (span_k, span_v))
         far = hide(scores(in_blocks(q, QUERIES), span_k), seen)  # (B, H, N, M, P + M)
         near, far = weigh_together([in_blocks(near, QUERIES), far], dropout)
         direct = chunks.spread(join_blocks(near, tokens)) @ chunk_v
@@ -351,12 +352,6 @@ def _summaries_up_to_each(chunks: ClusterChunks, count: int) -> tuple[Tensor, Te
     )
 
     return slots.clamp(max=total * size - 1), torch.cat([earlier, later], 4)
-
-
-def _taken(x: Tensor, slots: Tensor) -> Tensor:
-    """Vectors (B, H, P S, K) at slots (B, H, N, M): (B, H, N, M, K)."""
-    index = slots.flatten(2)[..., None].expand(-1, -1, -1, x.shape[3])
-    return torch.unflatten(x.gather(2, index), 2, slots.shape[2:])
 
 
 class Mixture(AttentionLayer):

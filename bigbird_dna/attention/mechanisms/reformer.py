@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn.functional import dropout as drop
 from torch.nn.functional import normalize, pad
 
-from bigbird_dna.attention.mechanism import AttentionLayer, Redrawn, hide, scores
+from bigbird_dna.attention.mechanism import AttentionLayer, Redrawn, hide, scores, take
 from bigbird_dna.config.mechanisms import LayerShape, Mechanism
 from bigbird_dna.config.section import Section
 
@@ -71,11 +71,8 @@ def hashed_attention(
         for in_round in met:
             times += in_round
 
-        index = flat[..., None].expand(-1, -1, -1, v.shape[3])
-        query, key, value = (
-            torch.unflatten(pad(x, (0, 0, 0, 1)).gather(2, index), 2, (-1, size))
-            for x in (q, keys, v)
-        )  # (B, H, N, M, K)
+        # (B, H, N, M, K)
+        query, key, value = (take(pad(x, (0, 0, 0, 1)), members) for x in (q, keys, v))
         score = scores(query, _with_before(key, 0)).to(wide)
         itself = members[..., None] == _with_before(members, -1)[..., None, :]
         score = score.masked_fill(itself, ITSELF) - times.clamp(min=1).to(wide).log()
@@ -86,8 +83,8 @@ def hashed_attention(
         weights = weights.to(v.dtype)
         weights = drop(weights, dropout) if dropout else weights
         out = (weights @ _with_before(value, 0)).flatten(2, 3)
-        outs.append(out.gather(2, rank[..., None].expand_as(v)))
-        totals.append(total.flatten(2, 3).gather(2, rank[..., None]))  # (B, H, L, 1)
+        outs.append(take(out, rank))
+        totals.append(take(total.flatten(2, 3), rank))  # (B, H, L, 1)
 
     weights_of_rounds = torch.stack(totals).softmax(0).to(v.dtype)
     return (torch.stack(outs) * weights_of_rounds).sum(0)

@@ -38,6 +38,7 @@ from bigbird_dna.attention.mechanism import (
     make_chunks,
     off_diagonal,
     scores,
+    take,
     triangle,
     weigh,
     weigh_together,
@@ -252,8 +253,8 @@ class Routing(AttentionLayer):
         def with_before(x: Tensor) -> Tensor:
             """(B, H, P, S, K) → (B, H, P, 2 S, K), previous chunk first, zero if there is none."""
             flat = pad(x.flatten(3), (0, 0, 0, 1))
-            index = chunks.before[..., None].expand(-1, -1, -1, flat.shape[3])
-            before = torch.unflatten(flat.gather(2, index), 3, tuple(x.shape[3:]))
+            before = take(flat, chunks.before)
+            before = torch.unflatten(before, 3, tuple(x.shape[3:]))
             return torch.cat([before, x], 3)
 
         here = present.expand_as(clusters)[..., None].to(q.dtype)
