@@ -455,9 +455,9 @@ def draw_variants(
 ) -> list[tuple[int, str, str, str]]:
     """Draw variants (0-based position, REF, ALT, INFO) of a contig; about half of them have an effect.
 
-    `matches` has the starts of all sites of a factor, broken ones included, with whether they are bound. Variants belong to planted
-    sites away from others of their factor, so that no other track uses their bases, and not to sites that
-    open an enhancer, because effects on chromatin are not simulated.
+    `matches` has the starts of all sites of a factor, broken ones included, with whether they are bound.
+    Variants belong to planted sites away from others of their factor, so that no other track uses their
+    bases, and not to sites that open an enhancer, because effects on chromatin are not simulated.
     """
     starts_of_factor = {name: np.sort([*starts]) for name, starts in matches.items()}
 
