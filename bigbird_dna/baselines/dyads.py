@@ -96,8 +96,17 @@ class TrackWords:
         valid: LabeledWindows,
         valid_logits: Floats,
     ) -> None:
-        """Choose and fit the dyads of tracks with given log-odds (N, T).
+        """Choose and fit the dyads of tracks whose log-odds are known.
 
+        Parameters
+        ----------
+        train, valid
+            Windows with labels; dyads are counted in the central `sizes[0]` bp.
+        logits, valid_logits
+            Log-odds (N, T) of the windows by k-mers.
+
+        Notes
+        -----
         A dyad is chosen by the score statistic of a logistic regression to which it is added: the sum of its
         counts times the errors of the probabilities, over the standard deviation. The penalty of a track is
         that of the lowest loss on validation windows; the track gets no dyads if they do not decrease it.
@@ -135,6 +144,7 @@ class TrackWords:
             y, y_valid = labels[:, track], valid_labels[:, track]
             if not 0 < y.sum() < len(y) or not y_valid.any():
                 continue
+
             own = np.searchsorted(columns, self.dyads[track])
             best = _fit_track(
                 (x[:, own], logits[:, track], y),

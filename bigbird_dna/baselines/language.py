@@ -54,21 +54,34 @@ class LanguageBaselines:
         *,
         both_strands: bool = True,
     ) -> Self:
-        """Fit to documents, n-grams to at most `MOST_TOKENS` of evenly spaced ones, and choose parameters.
+        """Fit all predictors to documents, and choose their parameters on hidden validation tokens.
 
-        With `both_strands`, the Markov model also counts the reverse complement of the documents; n-grams
-        need documents of both strands instead. `ValueError` if there is no training token, or no hidden
-        validation token.
+        Parameters
+        ----------
+        training
+            Token ids of documents, each (n,). N-grams learn from at most `MOST_TOKENS` of evenly spaced ones.
+        validation
+            Documents with hidden tokens.
+        both_strands
+            The Markov model also counts the reverse complement of the documents; n-grams need documents of
+            both strands instead.
+
+        Raises
+        ------
+        ValueError
+            There is no training token, or no hidden validation token.
         """
         if not any(map(len, validation.hidden)):
             raise ValueError("baselines need at least one hidden validation token")
         total = sum(map(len, training))
         count = min(int(len(training) * MOST_TOKENS / max(total, 1)), len(training))
         evenly = (np.arange(count) + 0.5) * len(training) / max(count, 1)
+
         documents = [training[index] for index in evenly.astype(int).tolist()]
         tokens = sum(map(len, documents))
         log(f"n-grams over tokens: training on {tokens:,} of {total:,} tokens")
         self.notes = {UNIFORM: "2 bits per base", UNIGRAM: "token frequencies"}
+
         two_sided = []
         for order in ORDERS:
             product = TwoSidedNgram(order, self.vocabulary, self.candidates)
@@ -78,6 +91,7 @@ class LanguageBaselines:
         self.notes[TOKENS_BOTH] = (
             f"Kneser–Ney, order {self.both.forward.order}, exponents {exponents}"
         )
+
         log(f"Markov model over bases: counting in {len(training):,} documents")
         self.markov = Markov().fit(
             map(self.bases, training),

@@ -55,9 +55,21 @@ class Markov:
         validation: Iterable[Codes],
         both_strands: bool = True,
     ) -> Self:
-        """Count in training sequences, each read once, and choose the strengths on validation sequences.
+        """Count in training sequences, and choose the strengths on validation sequences.
 
-        With `both_strands`, reverse complements are counted too. `ValueError` without a known training base.
+        Parameters
+        ----------
+        training
+            Base codes (n,) of sequences, each read once; contexts never span two sequences.
+        validation
+            As `training`; at most `CHOOSING_BASES` evenly spaced bases are used.
+        both_strands
+            Count reverse complements of the training sequences too.
+
+        Raises
+        ------
+        ValueError
+            There is no known training base.
         """
         counts = np.zeros(SYMBOLS ** (self.order + 1), np.int64)
         for codes in training:
@@ -71,6 +83,7 @@ class Markov:
         words = words[words % SYMBOLS < UNKNOWN]
         words = words[:: 1 + len(words) // CHOOSING_BASES]
         contexts, bases = words // SYMBOLS, words % SYMBOLS
+
         self.strengths = []
         probs = np.full((1, UNKNOWN), 0.25)
         known = np.ones(1, bool)
@@ -84,6 +97,7 @@ class Markov:
             count = counts.reshape(-1, size, SYMBOLS).sum(0)[:, :UNKNOWN]
             total = count.sum(1, keepdims=True)
             context = contexts % size
+
             base = bases[known[context]]
             context = context[known[context]]
             n, n_context = count[context, base], total[context, 0]
@@ -109,7 +123,16 @@ class Markov:
         return digits @ SYMBOLS ** np.arange(self.order, -1, -1)
 
     def two_sided(self, left: Codes, spans: Codes, right: Codes) -> Floats:
-        """Bits (M,) of known spans (M, L) of one length between `order` bases (M, order) on each side."""
+        """Return the bits (M,) of spans, given the bases on both sides.
+
+        Parameters
+        ----------
+        left, right
+            The `order` bases on each side of a span, (M, order), in the direction of the sequence; 4 if
+            unknown.
+        spans
+            The known bases of spans of one length, (M, L).
+        """
         length = spans.shape[1]
         bits = [np.zeros(0)]
         rows = max(STATES // UNKNOWN ** min(length, self.order), 1)
@@ -131,6 +154,7 @@ class Markov:
         for step, base in enumerate(text[:, order:].T):
             path += np.log2(self.table[context, base])
             context = (context * SYMBOLS + base) % size
+
             if step < length:
                 sums = sums[:, :, None] * self.table[contexts, :UNKNOWN]
                 sums = sums.reshape(len(text), -1)
@@ -139,6 +163,7 @@ class Markov:
             else:
                 sums = sums * self.table[contexts, base[:, None]]
                 contexts = (contexts * SYMBOLS + base[:, None]) % size
+
             if order <= step < order + length:
                 # The oldest base of the span has left all contexts.
                 sums = sums.reshape(len(text), UNKNOWN, -1).sum(1)

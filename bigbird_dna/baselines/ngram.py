@@ -93,12 +93,14 @@ class KneserNey:
                 extended = (shorter[:-1] >= 0) & (text[1:] != boundary)
                 positions = np.flatnonzero(extended) + 1
                 contexts = shorter[positions - 1]
+
             types, first, ids, occurrences = np.unique(
                 contexts * self._symbols + text[positions],
                 return_index=True,
                 return_inverse=True,
                 return_counts=True,
             )
+
             if length > 1:
                 # Each distinct n-gram is another left neighbor of its last n−1 tokens.
                 neighbors = np.bincount(shorter[positions[first]], minlength=len(keys))
@@ -108,6 +110,7 @@ class KneserNey:
                 size = len(keys)
             else:
                 at_start = types == boundary
+
             keys, counts = types, occurrences
             shorter = np.full(len(text), -1, np.int64)
             shorter[positions] = ids
@@ -159,6 +162,7 @@ class KneserNey:
             rows = np.flatnonzero(context >= 0)
             rows = rows[order.totals[context[rows]] > 0]
             probs[rows] *= order.backoff[context[rows], None]
+
             # Tokens after a context are a slice of the keys.
             starts = np.searchsorted(order.keys, context[rows] * self._symbols)
             stops = np.searchsorted(order.keys, (context[rows] + 1) * self._symbols - 1)
@@ -191,7 +195,15 @@ class TwoSidedNgram:
         self.nats = np.inf  # mean of the tokens on which exponents were chosen
 
     def fit(self, sequences: Sequence[Tokens], validation: MaskedTokens) -> Self:
-        """Count n-grams of sequences, and choose the exponents on hidden validation tokens."""
+        """Count n-grams of sequences, and choose the exponents on hidden validation tokens.
+
+        Parameters
+        ----------
+        sequences
+            Token ids, each (n,); `ValueError` if there are none.
+        validation
+            Documents with hidden tokens, of which at most `CHOOSING_TOKENS` evenly spaced ones are used.
+        """
         self.unigram.fit(sequences)
         self.forward.fit(sequences)
         self.backward.fit(sequence[::-1] for sequence in sequences)
@@ -213,7 +225,10 @@ class TwoSidedNgram:
         return self
 
     def bits(self, masked: MaskedTokens) -> Floats:
-        """Bits (M,) of the hidden tokens, document by document."""
+        """Return the bits (M,) of the hidden tokens, document by document.
+
+        Contexts on both sides end at the nearest hidden token, or the end of the document.
+        """
         targets, forward, backward = self._look_up(masked)
         bits = np.zeros(len(targets))
         size = 1 + CELLS // len(self.candidates)

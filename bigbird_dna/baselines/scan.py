@@ -23,10 +23,23 @@ def write_baseline_scan(
     length: int,
     stride: int,
 ) -> None:
-    """Write the scores of windows of `length` bp along every contig, on both strands, as TSV.
+    """Write the scores of windows along every contig, on both strands, as TSV.
 
-    Windows, notes and the position `tss`, `upstream` bp from the 5' end of a window, are those of
-    `score-promoters`; contigs shorter than a window are left out.
+    Windows, notes and the position `tss` are those of `score-promoters`; contigs shorter than a window are
+    left out.
+
+    Parameters
+    ----------
+    path
+        The table to write: a row per window and strand, by contig and start.
+    model
+        A regression on the bases or k-mers of a window.
+    genome
+        The indexed FASTA.
+    upstream
+        Distance of `tss` from the 5' end of a window, bp.
+    length, stride
+        Length and distance of windows, bp.
     """
     with path.open("w", encoding="utf-8") as file:
         file.write(_HEADER)
@@ -34,12 +47,14 @@ def write_baseline_scan(
             if size < length:
                 continue
             tiles = np.array([*centered_tiles(size, length, stride)])
+
             for rows in blocks(len(tiles), _WINDOWS_AT_ONCE):
                 starts = tiles[rows].tolist()
                 text = genome.fetch(Interval(contig, starts[0], starts[-1] + length))
                 windows = [text[start - starts[0] :][:length] for start in starts]
                 forward = model.predict(windows).tolist()
                 reverse = model.predict([*map(reverse_complement, windows)]).tolist()
+
                 for number, start in enumerate(starts):
                     end = start + length
                     n = windows[number].count("N") / length

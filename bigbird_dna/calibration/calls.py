@@ -59,7 +59,6 @@ class MatchedCalls(NamedTuple):
 
     scores: Floats
     gaps: Integers  # bp to the TSS that the call takes; -1: none
-    taken: Integers  # indices of TSSs; -1: none
     blocks: Integers  # ids of the blocks of the genome
     site_blocks: Integers  # of all TSSs, (sites,)
 
@@ -139,25 +138,18 @@ def match_tracks(
     """Return the calls of all tracks with the TSSs that they take within `distance` bp."""
     contigs = sorted({contig for contig, _ in calls})
     rows = []
-    count = 0  # of the TSSs of preceding tracks
     for track, (positions, scores) in calls.items():
         tss = sites[track]
         taken = match_calls(positions, tss, distance)
         gaps = np.full(len(taken), -1, np.int64)
         correct = taken >= 0
         gaps[correct] = abs(positions[correct] - tss[taken[correct]])
-        taken[correct] += count
-        count += len(tss)
         first_block = contigs.index(track[0]) * _FURTHEST
         blocks = first_block + positions // BLOCK_BASES
-        rows.append((scores, gaps, taken, blocks, first_block + tss // BLOCK_BASES))
-    scores, gaps, taken, blocks, site_blocks = map(
-        np.concatenate, zip(*rows, strict=True)
-    )
+        rows.append((scores, gaps, blocks, first_block + tss // BLOCK_BASES))
+    scores, gaps, blocks, site_blocks = map(np.concatenate, zip(*rows, strict=True))
     order = np.argsort(-scores, kind="stable")
-    return MatchedCalls(
-        scores[order], gaps[order], taken[order], blocks[order], site_blocks
-    )
+    return MatchedCalls(scores[order], gaps[order], blocks[order], site_blocks)
 
 
 def sites_of(promoters: Path, scan: Scan) -> dict[Track, Integers]:

@@ -525,7 +525,7 @@ def explain(
     """
     from bigbird_dna.explanation.explain import explain
 
-    counts = explain(
+    bases = explain(
         model,
         targets,
         output,
@@ -540,21 +540,17 @@ def explain(
         device=device,
         threads=threads,
     )
-    log(f"{output}: {counts.targets:,} sequences, {counts.bases:,} bases")
+    log(f"{output}: contributions of {len(bases):,} bases")
 
 
 @app.command(
     "motifs",
-    epilog="Example: bigbird-dna motifs explained/Abf1 explained/Reb1 --taxon fungi "
-    "-o motifs",
+    epilog="Example: bigbird-dna motifs explained --taxon fungi -o motifs",
 )
 def find_motifs(
     explained: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="EXPLAINED",
-            help="Directories that explain wrote, each of other outputs.",
-        ),
+        Path,
+        typer.Argument(metavar="EXPLAINED", help="Directory that explain wrote."),
     ],
     output: OutputDir,
     matrices: Annotated[
@@ -582,12 +578,12 @@ def find_motifs(
     """Find recurring motifs in explanations, and compare them with matrices of known binding sites.
 
     Seqlets with similar contributions are clustered by TF-MoDISco, and each cluster is compared with all
-    matrices by Tomtom. Files: motifs.tsv, matches.tsv, motifs.meme. Needs the extra "explain" of the package,
+    matrices by Tomtom. Files: motifs.tsv, motifs.meme. Needs the extra "explain" of the package,
     which is compiled in the first run.
     """
     from bigbird_dna.explanation.motifs import find_motifs
 
-    counts = find_motifs(
+    motifs = find_motifs(
         explained,
         output,
         matrices=matrices,
@@ -595,7 +591,4 @@ def find_motifs(
         max_q=max_q,
         threads=threads,
     )
-    log(
-        f"{output}/motifs.tsv: {counts.outputs:,} outputs, {counts.motifs:,} motifs, "
-        f"{counts.matched:,} with a match"
-    )
+    log(f"{output}/motifs.tsv: {len(motifs):,} motifs")

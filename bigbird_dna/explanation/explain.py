@@ -1,8 +1,8 @@
 """Command `explain` and `bigbird_dna.explain`: contributions of bases to predictions, as files."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,6 @@ from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import check_at_least_one, check_choice
 from bigbird_dna.explanation.mutagenesis import (
     VIEWS,
-    Mutations,
     noise,
     saturation_mutagenesis,
     views_of,
@@ -23,7 +22,6 @@ from bigbird_dna.explanation.mutagenesis import (
 from bigbird_dna.explanation.one_hot import gradient_mutations
 from bigbird_dna.explanation.targets import (
     FLANK,
-    ExplainedWindow,
     chosen_outputs,
     explainable,
     output_names,
@@ -48,28 +46,6 @@ SCORES = ["name", "output", "score", "noise", "site"]
 # Axes: V views, N targets, L bases of a target, T outputs.
 
 
-class ExplanationCounts(NamedTuple):
-    """Number of targets, of their bases, and of contributions above their noise, over all outputs."""
-
-    targets: int
-    bases: int
-    certain: int
-
-
-class Explained(NamedTuple):
-    """A target, the changes of its scores, and its contributions (L, T), means over views."""
-
-    target: ExplainedWindow
-    mutations: Mutations
-    contributions: NDArray[np.float32]
-    noise: NDArray[np.float32]  # (L, T)
-
-    @property
-    def certain(self) -> NDArray[np.bool_]:
-        """Whether contributions (L, T) are larger than their noise."""
-        return np.asarray(np.abs(self.contributions) > self.noise)
-
-
 def explain(
     model: LoadedModel | Path | str,
     targets: Path | str,
@@ -85,7 +61,7 @@ def explain(
     batch_size: int = 32,
     device: str = "auto",
     threads: int | None = None,
-) -> ExplanationCounts:
+) -> pd.DataFrame:
     """Write the contribution of each base of regions, variants or sequences to a model's scores.
 
     Parameters
@@ -112,6 +88,10 @@ def explain(
         Column of a table with the sequences.
     batch_size, device, threads
         As for `score_promoters`.
+
+    Returns
+    -------
+    The rows of bases.tsv.
 
     Raises
     ------
@@ -155,62 +135,94 @@ def explain(
         "--views": views,
     }
     origin = result_origin(loaded, "explain", targets, options)
-    computing: dict[str, Any] = {"batch_size": batch_size, "device": device}
-    inputs = [loaded.path, targets, reference, aliases]
-    explained = []
+    prefixes = output_prefixes(names)
+    tables, scores, one_hot, hypothetical = [], [], [], []
     with (
         cpu_threads(threads),
-        into_directory(Path(output), inputs) as files,
+        into_directory(
+            Path(output), [loaded.path, targets, reference, aliases]
+        ) as files,
         ProgressBar("explaining", len(windows), "sequences") as bar,
     ):
+        (files / "logos").mkdir()
         for target in windows:
             read = views_of(loaded, len(target.window), views, views)
             if method == "gradient":
                 mutations = gradient_mutations(loaded, target, columns, read)
             else:
                 mutations = saturation_mutagenesis(
-                    loaded, target, columns, read, **computing
+                    loaded,
+                    target,
+                    columns,
+                    read,
+                    batch_size=batch_size,
+                    device=device,
                 )
-            values = mutations.importance
-            explained.append(
-                Explained(target, mutations, values.mean(0), noise(values))
-            )
+            contributions = mutations.importance.mean(0)  # (L, T)
+            spreads = noise(mutations.importance)
+            certain = np.abs(contributions) > spreads
+            effects = mutations.substitutions.mean(0)  # (L, 4, T)
+            one_hot.append(mutations.one_hot)
+            hypothetical.append(mutations.hypothetical.mean(0))
+            site = "."
+            if target.site is not None:
+                site = f"{target.contig}:{target.site}({target.strand})"
+            for column, name in enumerate(names):
+                table = pd.DataFrame(
+                    {
+                        "name": target.name,
+                        "output": name,
+                        "contig": target.contig,
+                        "position": target.positions,
+                        "strand": target.strand,
+                        "base": list(target.bases),
+                        "contribution": contributions[:, column],
+                        "noise": spreads[:, column],
+                        "certain": np.where(certain[:, column], "yes", "no"),
+                    }
+                )
+                for number, base in enumerate(BASES):
+                    table[f"effect_{base}"] = effects[:, number, column]
+                tables.append(table.assign(on_reference=target.on_reference))
+                values = mutations.scores[:, column]
+                row = (target.name, name, values.mean(), noise(values), site)
+                scores.append(row)
+                if len(scores) <= MOST_LOGOS:
+                    draw_logo(
+                        target.bases,
+                        contributions[:, column],
+                        certain[:, column],
+                        f"{target.name}: {name}",
+                        files / "logos" / f"{len(scores):03}.svg",
+                    )
             bar.advance()
 
-        write_tsv(files / "bases.tsv", base_table(explained, names))
-        write_tsv(files / "scores.tsv", score_table(explained, names))
-        prefixes = output_prefixes(names)
+        bases = pd.concat(tables, ignore_index=True)
+        on_reference = bases[bases.pop("on_reference")]
+        write_tsv(files / "bases.tsv", bases)
+        write_tsv(files / "scores.tsv", pd.DataFrame(scores, columns=SCORES))
         if len(names) > 1:
             table = pd.DataFrame({"output": names, "prefix": prefixes.values()})
             write_tsv(files / "outputs.tsv", table)
-        one_hot = padded([one.mutations.one_hot for one in explained])
-        np.savez_compressed(files / "ohe.npz", one_hot)
-        on_reference = [one for one in explained if one.target.on_reference]
-        for column, prefix in enumerate(prefixes.values()):
-            shap = padded(
-                [one.mutations.hypothetical[..., column].mean(0) for one in explained]
-            )
+        np.savez_compressed(files / "ohe.npz", padded(one_hot))
+        for column, (name, prefix) in enumerate(prefixes.items()):
+            shap = padded([array[..., column] for array in hypothetical])
             np.savez_compressed(files / f"{prefix}shap.npz", shap)
             path = files / f"{prefix}contributions.bw"
+            # Means where targets overlap, in the order of contigs.
+            rows = on_reference[on_reference["output"] == name]
+            means = rows.groupby(["contig", "position"])["contribution"].mean()
             with open_writer(
                 path, "bigwig", origin, contigs=contigs, unit="base"
             ) as write_track:
-                write_track(track_rows(on_reference, column, contigs))
-        (files / "logos").mkdir()
-        pairs = [(one, column) for one in explained for column in range(len(names))]
-        for number, (one, column) in enumerate(pairs[:MOST_LOGOS], 1):
-            draw_logo(
-                one.target.bases,
-                one.contributions[:, column],
-                one.certain[:, column],
-                f"{one.target.name}: {names[column]}",
-                files / "logos" / f"{number:03}.svg",
-            )
-    return ExplanationCounts(
-        len(explained),
-        sum(len(one.target.bases) for one in explained),
-        sum(int(one.certain.sum()) for one in explained),
-    )
+                for contig in contigs:
+                    if contig in means.index:
+                        write_track(
+                            (contig, position, position + 1, value)
+                            for position, value in means[contig].items()
+                            if 0 <= position < contigs[contig]
+                        )
+    return bases
 
 
 def output_prefixes(outputs: Sequence[str]) -> dict[str, str]:
@@ -220,45 +232,6 @@ def output_prefixes(outputs: Sequence[str]) -> dict[str, str]:
     return {name: f"{file}." for name, file in file_names(outputs).items()}
 
 
-def base_table(explained: Iterable[Explained], names: Sequence[str]) -> pd.DataFrame:
-    """Return the rows of bases.tsv."""
-    tables = []
-    for one in explained:
-        target, mutations = one.target, one.mutations
-        effects = mutations.substitutions.mean(0)
-        for column, name in enumerate(names):
-            cells: dict[str, Any] = {
-                "name": target.name,
-                "output": name,
-                "contig": target.contig,
-                "position": target.positions,
-                "strand": target.strand,
-                "base": list(target.bases),
-                "contribution": one.contributions[:, column],
-                "noise": one.noise[:, column],
-                "certain": np.where(one.certain[:, column], "yes", "no"),
-            }
-            for number, base in enumerate(BASES):
-                cells[f"effect_{base}"] = effects[:, number, column]
-            tables.append(pd.DataFrame(cells))
-    return pd.concat(tables)
-
-
-def score_table(explained: Iterable[Explained], names: Sequence[str]) -> pd.DataFrame:
-    """Return the rows of `SCORES`; the site is the start site whose score is explained, or "."."""
-    rows = []
-    for one in explained:
-        target, scores = one.target, one.mutations.scores
-        site = "."
-        if target.site is not None:
-            site = f"{target.contig}:{target.site}({target.strand})"
-        spreads = noise(scores)
-        for column, name in enumerate(names):
-            score = float(scores[:, column].mean())
-            rows.append((target.name, name, score, float(spreads[column]), site))
-    return pd.DataFrame(rows, columns=SCORES)
-
-
 def padded(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Return arrays (L, 4) of targets as one, (N, 4, L), with zeros at the ends of shorter ones."""
     longest = max(map(len, arrays))
@@ -266,20 +239,3 @@ def padded(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
     for number, array in enumerate(arrays):
         filled[number, :, : len(array)] = array.T
     return filled
-
-
-def track_rows(
-    explained: Iterable[Explained], column: int, contigs: Mapping[str, int]
-) -> Iterator[tuple[str, int, int, float]]:
-    """Yield the contributions of bases in the order of contigs and positions; means where targets overlap."""
-    by_contig: dict[str, list[pd.Series[float]]] = {}
-    for one in explained:
-        values = pd.Series(one.contributions[:, column], one.target.positions, float)
-        by_contig.setdefault(one.target.contig, []).append(values)
-    for contig, length in contigs.items():
-        if contig not in by_contig:
-            continue
-        means = pd.concat(by_contig[contig]).groupby(level=0).mean()
-        for position, value in zip(means.index.tolist(), means.tolist(), strict=True):
-            if 0 <= position < length:
-                yield contig, position, position + 1, value

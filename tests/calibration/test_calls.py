@@ -156,7 +156,7 @@ def test_too_few_calls_of_a_kind_have_no_map() -> None:
     calls = planted(4)
     few = np.flatnonzero(calls.gaps >= 0)[:9]
     rows = np.sort(np.concatenate([few, np.flatnonzero(calls.gaps < 0)[:50]]))
-    some = MatchedCalls(*(column[rows] for column in calls[:4]), calls.site_blocks)
+    some = MatchedCalls(*(column[rows] for column in calls[:3]), calls.site_blocks)
     assert fit_calls(some, **SIZES, fitted_on={}) is None
 
 

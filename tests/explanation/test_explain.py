@@ -13,7 +13,6 @@ import pytest
 from bigbird_dna.explanation.explain import (
     explain,
 )
-from bigbird_dna.explanation.motifs import read_explained
 from bigbird_dna.explanation.targets import explainable, read_targets
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, reverse_complement
@@ -119,8 +118,8 @@ def test_both_alleles_of_a_variant_are_explained_around_it(
 def test_files_have_the_same_contributions(home: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     given = home / "chromatin", home / "regions.bed", output
-    counts = explain(*given, reference=home / "genome.fa.gz", **QUICK)
-    assert (counts.targets, counts.bases) == (3, 47)
+    bases = explain(*given, reference=home / "genome.fa.gz", **QUICK)
+    assert len(bases) == 2 * 47
     table = pd.read_csv(output / "bases.tsv", sep="\t", keep_default_na=False)
     assert len(pd.read_csv(output / "scores.tsv", sep="\t", keep_default_na=False)) == 6
     assert len(table) == 2 * 47
@@ -226,10 +225,6 @@ def test_outputs_with_similar_names_have_files_of_their_own(
         assert (tmp_path / f"out/{prefix}contributions.bw").exists()
         values.append(np.load(tmp_path / f"out/{prefix}shap.npz")["arr_0"])
     assert len({array.tobytes() for array in values}) == 3
-    found = read_explained([tmp_path / "out"])
-    assert tuple(found) == names
-    for array, one in zip(values, found.values(), strict=True):
-        np.testing.assert_array_equal(one[1], array.transpose(0, 2, 1))
 
 
 def test_a_model_is_no_output(home: Path, tmp_path: Path, run: Run) -> None:

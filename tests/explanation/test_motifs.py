@@ -4,17 +4,17 @@ from io import StringIO
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from Bio import motifs as bio
 from numpy.typing import NDArray
 
 from bigbird_dna.explanation.motifs import (
+    _MEME,
     IUPAC,
-    Motif,
+    consensus,
     find_motifs,
     meme_text,
-    read_explained,
+    read_array,
 )
 from bigbird_dna.genome.motifs import KnownMotif
 from bigbird_dna.genome.sequence import reverse_complement
@@ -42,48 +42,40 @@ def matrices(words: dict[str, str] = WORDS, others: int = 30) -> list[KnownMotif
     ]
 
 
-def motif(output: str, word: str) -> Motif:
-    values = frequencies(word)
-    return Motif("increases-1", output, "increases", 1000, values, values - 0.25)
-
-
 def test_consensus_has_iupac_letters() -> None:
     from Bio.Data.IUPACData import ambiguous_dna_values
 
     for letter, bases in ambiguous_dna_values.items():
         if letter != "X":
             row = np.array([[base in bases for base in "ACGT"]]) / len(bases)
-            assert motif("x", "A")._replace(frequencies=row).consensus == letter
+            assert consensus(row) == letter
             assert IUPAC.index(letter) == sum(1 << "ACGT".index(base) for base in bases)
 
 
 def test_other_software_reads_the_motifs() -> None:
-    found = [motif(output, word) for output, word in WORDS.items()]
-    for expected, read in zip(
-        found, bio.parse(StringIO(meme_text(found)), "minimal"), strict=True
+    texts = [_MEME]
+    for name, word in WORDS.items():
+        row = {"output": name, "motif": "x", "consensus": word, "seqlets": 1000}
+        texts.append(meme_text(row, frequencies(word)))
+    for name, read in zip(
+        WORDS, bio.parse(StringIO("".join(texts)), "minimal"), strict=True
     ):
-        assert (
-            read.name == f"{expected.output}:increases-1"
-            and str(read.consensus) == expected.consensus
-        )
+        assert read.name == f"{name}:x" and str(read.consensus) == WORDS[name]
         values = np.array([read.pwm[base] for base in "ACGT"]).T
-        np.testing.assert_allclose(values, expected.frequencies, atol=0.01)
+        np.testing.assert_allclose(values, frequencies(WORDS[name]), atol=0.01)
 
 
-def test_arrays_are_read_by_output(tmp_path: Path) -> None:
+def test_arrays_are_read(tmp_path: Path) -> None:
     write_explained(tmp_path / "one", "Reb1", "ACGTACGT", 1, 5)
-    one_hot, contributions = read_explained([tmp_path / "one"])["Reb1"]
-    assert one_hot.shape == contributions.shape == (5, 100, 4)
-    assert (one_hot.sum(2) == 1).all()
+    one_hot = read_array(tmp_path / "one/ohe.npz")
+    assert one_hot.shape == (5, 100, 4) and (one_hot.sum(2) == 1).all()
 
 
 def test_bad_input_is_refused(tmp_path: Path, run: Run) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    write_explained(one, "Reb1", "ACGTACGT", 1, 5)
+    two = tmp_path / "two"
     write_explained(two, "Reb1", "ACGTACGT", 2, 5)
     output = ["-o", tmp_path / "out"]
-    refused(run("motifs", one, two, *output), 2, two)
-    refused(run("motifs", one, "--max-q", 2, *output), 2)
+    refused(run("motifs", two, "--max-q", 2, *output), 2)
     refused(
         run("motifs", tmp_path / "none", *output), 1, tmp_path / "none" / "scores.tsv"
     )
@@ -107,26 +99,13 @@ def test_planted_words_are_found_and_matched(tmp_path: Path, run: Run) -> None:
         for one in matrices()
     )
     (tmp_path / "known.txt").write_text(known)
+    write_explained(tmp_path / "noise", "noise", "", 9)
+    options = {"matrices": tmp_path / "known.txt"}
+    assert find_motifs(tmp_path / "noise", tmp_path / "none", **options).empty
     for number, (name, word) in enumerate(WORDS.items()):
         write_explained(tmp_path / name, name, word, number)
-    write_explained(tmp_path / "noise", "noise", "", 9)
-    given = [tmp_path / name for name in (*WORDS, "noise")]
-    counts = find_motifs(given, tmp_path / "out", matrices=tmp_path / "known.txt")
-    assert counts.outputs == 4 and counts.matched >= 3
-    table = pd.read_csv(
-        tmp_path / "out" / "motifs.tsv", sep="\t", keep_default_na=False
-    )
-    assert "noise" not in set(table["output"])
-    for name, word in WORDS.items():
-        found = table[table["output"] == name].iloc[0]
+        table = find_motifs(tmp_path / name, tmp_path / f"{name}-out", **options)
+        first = table.iloc[0]
         turned = reverse_complement(word)
-        assert word[2:-2] in found["consensus"] or turned[2:-2] in found["consensus"]
-    assert set(
-        pd.read_csv(tmp_path / "out" / "matches.tsv", sep="\t", keep_default_na=False)[
-            "factor"
-        ]
-    ) >= {
-        "REB1",
-        "CBF1",
-        "UME6",
-    }
+        assert word[2:-2] in first["consensus"] or turned[2:-2] in first["consensus"]
+        assert first["factor"] == name.upper() and first["significant"] >= 1

@@ -270,7 +270,6 @@ def simulated_calls(generator: Generator, count: int, lift: float) -> MatchedCal
     return MatchedCalls(
         expit(scores)[order],
         np.where(taken[order] >= 0, 10, -1),
-        taken[order],
         blocks[order],
         site_blocks,
     )

@@ -47,7 +47,7 @@ def model(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(1)
     scores = np.sort(rng.random(400))[::-1]
     gaps = np.where(rng.random(400) < scores, 5, -1)
-    calls = MatchedCalls(scores, gaps, gaps, np.arange(400), np.arange(300))
+    calls = MatchedCalls(scores, gaps, np.arange(400), np.arange(300))
     sizes = {"stride": STRIDE, "suppress": SUPPRESS, "within": 30, "megabases": 0.1}
     fitted = fit_calls(calls, **sizes, fitted_on={})
     assert fitted is not None
