@@ -55,9 +55,6 @@ class EncoderConfig(Section):
     layer_norm_epsilon: float = field(
         1e-12, "constant added to the variance in layer normalization", gt=0
     )
-    rescale_embeddings: bool = field(
-        False, "multiply token embeddings by √hidden, as some imported models"
-    )
     attention: str = field(
         "bigbird",
         "bigbird: block-sparse; bigbird_etc: with num_global_tokens; random, window, random_window: only "
@@ -96,35 +93,9 @@ class EncoderConfig(Section):
     attention_backend: Annotated[
         Literal["auto", "dense", "blocked", "native", "flex"], NOT_IN_FINGERPRINT
     ] = field("auto", "implementation of attention; auto: the fastest available")
-    norm: Literal["post", "pre"] = field(
-        "post",
-        "post: LayerNorm after each residual, as published; pre: before each part of a layer, and after the "
-        "last layer, as in ModernBERT",
-    )
-    feed_forward: Literal["plain", "gated"] = field(
-        "plain",
-        "gated: the activation is multiplied by a second projection, as in ModernBERT",
-    )
-    local_window: int = field(
-        0,
-        "tokens on each side that local layers attend to, in ModernBERT; 0: no local layers",
-        ge=0,
-    )
-    global_every: int = field(
-        3,
-        "with local_window: the first layer and every n-th one after it attend to all tokens",
-        ge=1,
-    )
-    local_rotary_base: float = field(
-        10_000.0, "with local_window: rotary_base of local layers", gt=1
-    )
     gradient_checkpointing: Annotated[bool, NOT_IN_FINGERPRINT] = field(
         False, "recompute layers in the backward pass: less memory, a third more time"
     )
-
-    def is_local(self, layer: int) -> bool:
-        """Whether a layer attends to a window of tokens only."""
-        return self.local_window > 0 and layer % self.global_every > 0
 
     def check_no_bases(self) -> None:
         """`ConfigError` for an encoder that reads the bases of tokens, which only DNA has."""
@@ -196,12 +167,6 @@ class EncoderConfig(Section):
                 yield "compatibility huggingface needs learned positions, and no kmers"
         if self.attention == "full" and self.relative_max_distance:
             yield "relative_max_distance needs attention bigbird"
-        if self.norm == "pre" and self.compatibility != "none":
-            yield "norm pre cannot be combined with compatibility huggingface"
-        if self.local_window and (
-            self.attention != "full" or self.causal or self.relative_max_distance
-        ):
-            yield "local_window needs attention full, without causal"
         if self.position_encoding != "learned" and self.hidden // self.heads % 2:
             yield "rotary positions need an even hidden / heads"
 
@@ -213,8 +178,6 @@ class EncoderConfig(Section):
             and not find_mechanism(self.attention).causal
         ):
             yield f"causal: attention {self.attention} has no causal form: outputs depend on later tokens"
-        if self.norm == "pre":
-            yield "causal: norm must be post: generation needs LayerNorm after attention"
         if self.num_global_tokens:
             yield f"causal: num_global_tokens {self.num_global_tokens} must be 0: they attend to all tokens"
         if self.kmers:

@@ -1,16 +1,14 @@
-"""Import HuggingFace BigBird, RoBERTa and ModernBERT checkpoints as models, and export models as BigBird checkpoints.
+"""Import HuggingFace BigBird and RoBERTa checkpoints as models, and export models as BigBird checkpoints.
 
 No code of a checkpoint is ever executed: `auto_map` is ignored, and pickles are read with `weights_only`.
 """
 
 import re
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -19,7 +17,7 @@ from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.json_files import read_object
-from bigbird_dna.errors import ModelError, error_text, shortened
+from bigbird_dna.errors import ModelError, shortened
 from bigbird_dna.huggingface.configuration import (
     PACKAGE_KEY,
     Compatibility,
@@ -43,9 +41,6 @@ from bigbird_dna.model.settings import (
 from bigbird_dna.model.weights import build_without_values, check_finite
 from bigbird_dna.tokens.interface import Tokenizer
 
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-
 # Modules of `Encoder`, and HuggingFace's names after the architecture's prefix; * is the number of a layer.
 BIGBIRD = {
     "embeddings.token": "embeddings.word_embeddings",
@@ -61,21 +56,6 @@ BIGBIRD = {
     "layers.*.output": "encoder.layer.*.output.dense",
     "layers.*.output_norm": "encoder.layer.*.output.LayerNorm",
 }
-# Queries, keys and values are one tensor, which `read_tensors` divides. There are no segments.
-MODERN = {
-    "embeddings.token": "embeddings.tok_embeddings",
-    "embeddings.norm": "embeddings.norm",
-    "embeddings.segment": "embeddings.segments",
-    "layers.*.query": "layers.*.attn.Wqkv.query",
-    "layers.*.key": "layers.*.attn.Wqkv.key",
-    "layers.*.value": "layers.*.attn.Wqkv.value",
-    "layers.*.attention_output": "layers.*.attn.Wo",
-    "layers.*.attention_norm": "layers.*.attn_norm",
-    "layers.*.intermediate": "layers.*.mlp.Wi",
-    "layers.*.output": "layers.*.mlp.Wo",
-    "layers.*.output_norm": "layers.*.mlp_norm",
-    "norm": "final_norm",
-}
 
 
 class Architecture(NamedTuple):
@@ -85,7 +65,6 @@ class Architecture(NamedTuple):
     task: Task
     head: dict[str, str]
     prefix: str = "bert."  # prefix of the encoder's tensors
-    encoder: dict[str, str] = BIGBIRD
 
 
 _MASKED_TOKENS = {
@@ -104,11 +83,6 @@ _ANSWERS = {
     "norm": "qa_classifier.output.LayerNorm",
     "spans": "qa_classifier.qa_outputs",
 }
-_MODERN_TOKENS = {
-    "masked_tokens.dense": "head.dense",
-    "masked_tokens.norm": "head.norm",
-    "masked_tokens": "decoder",
-}
 _ROBERTA_TOKENS = {
     "masked_tokens.dense": "lm_head.dense",
     "masked_tokens.norm": "lm_head.layer_norm",
@@ -124,10 +98,6 @@ ARCHITECTURES = {
         Architecture("BigBirdForSequenceClassification", "classification", _CLASSIFIER),
         Architecture("BigBirdForQuestionAnswering", "question-answering", _ANSWERS),
         Architecture("BigBirdModel", "encoder", {}, prefix=""),
-        Architecture(
-            "ModernBertForMaskedLM", "pretraining", _MODERN_TOKENS, "model.", MODERN
-        ),
-        Architecture("ModernBertModel", "encoder", {}, "", MODERN),
         Architecture("RobertaForMaskedLM", "pretraining", _ROBERTA_TOKENS, "roberta."),
     )
 }
@@ -136,7 +106,6 @@ ARCHITECTURES = {
 TIED = (
     ("bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"),
     ("cls.predictions.bias", "cls.predictions.decoder.bias"),
-    ("model.embeddings.tok_embeddings.weight", "decoder.weight"),
     ("roberta.embeddings.word_embeddings.weight", "lm_head.decoder.weight"),
     ("lm_head.bias", "lm_head.decoder.bias"),
 )
@@ -149,7 +118,7 @@ def huggingface_name(name: str, architecture: Architecture) -> str:
         return f"{architecture.head[module]}.{kind}"
     module = module.removeprefix("encoder.")
     number = "".join(re.findall(r"(?<=^layers\.)\d+", module))
-    theirs = architecture.encoder[module.replace(f".{number}.", ".*.")]
+    theirs = BIGBIRD[module.replace(f".{number}.", ".*.")]
     return f"{architecture.prefix}{theirs.replace('*', number)}.{kind}"
 
 
@@ -195,12 +164,13 @@ def import_huggingface(
     loaded_tokenizer = find_tokenizer(directory, config.vocabulary, tokenizer)
     tensors = read_tensors(directory)
     for first, second in TIED:
-        if second in tensors:
-            tied = tensors.pop(second)
-            if not torch.equal(tensors.setdefault(first, tied), tied):
-                raise ModelError(
-                    f"{directory}: {second!r} differs from {first!r}: untied weights are not supported"
-                )
+        tied = tensors.pop(second, None)
+        if tied is None:
+            continue
+        if not torch.equal(tensors.setdefault(first, tied), tied):
+            raise ModelError(
+                f"{directory}: {second!r} differs from {first!r}: untied weights are not supported"
+            )
     if name == "RobertaForMaskedLM":
         # The first rows of the position table have no token, and both sentences have the only token type.
         for kind, rows in (
@@ -213,31 +183,29 @@ def import_huggingface(
     settings = _settings(architecture, values, loaded_tokenizer, tensors, path)
 
     network = build_without_values(directory, lambda: build_network(config, settings))
-    # Most checkpoints contain the [CLS] projection, which only the next-sentence head uses.
-    unused = {name for name in tensors if ".pooler." in f".{name}"}
     weights = {}
-    for name, value in network.state_dict().items():
-        theirs = huggingface_name(name, architecture)
-        if theirs not in tensors and _may_be_missing(theirs, values):
-            weights[name] = torch.zeros(value.shape, device="cpu")
-            continue
-        if theirs not in tensors:
+    for key, value in network.state_dict().items():
+        theirs = huggingface_name(key, architecture)
+        tensor = tensors.pop(theirs, None)
+        is_bias = theirs.endswith(("query.bias", "key.bias", "value.bias"))
+        if tensor is None and is_bias and not values.get("use_bias", True):
+            tensor = torch.zeros(value.shape, device="cpu")
+        if tensor is None:
             raise ModelError(f"{directory}: tensor {theirs!r} is missing")
-        tensor = tensors.pop(theirs)
-        if tensor.shape != value.shape:
+        if tensor.shape != value.shape or not tensor.is_floating_point():
             raise ModelError(
-                f"{directory}: tensor {theirs!r} has shape {shortened(str(tuple(tensor.shape)))}, config.json "
-                f"specifies {tuple(value.shape)}"
+                f"{directory}: tensor {theirs!r} has type {tensor.dtype} and shape "
+                f"{shortened(str(tuple(tensor.shape)))}; config.json specifies {tuple(value.shape)}"
             )
-        if tensor.dtype not in FLOATS:
-            raise ModelError(f"{directory}: tensor {theirs!r} is not floating point")
-        weights[name] = tensor.float()
-        check_finite(weights[name], theirs, directory)
-    if unexpected := sorted(tensors.keys() - unused):
+        weights[key] = tensor.float()
+        check_finite(weights[key], theirs, directory)
+    # Most checkpoints contain the [CLS] projection, which only the next-sentence head uses.
+    unexpected = sorted(key for key in tensors if ".pooler." not in f".{key}")
+    if unexpected:
         raise ModelError(
             f"{directory}: unexpected tensor {shortened(repr(unexpected[0]))}, not part of {architecture.name}"
         )
-    network.to_empty(device="cpu").load_state_dict(weights)
+    network.load_state_dict(weights, assign=True)
 
     model = make_model(network.eval(), loaded_tokenizer, config, settings, output)
     provenance = {
@@ -248,82 +216,33 @@ def import_huggingface(
     return model
 
 
-def _may_be_missing(name: str, values: Mapping[str, Any]) -> bool:
-    """Whether a tensor, by HuggingFace's name, is zero if a checkpoint with this `config.json` lacks it."""
-    if values.get("model_type") == "modernbert":
-        return name.endswith((".bias", "embeddings.segments.weight"))
-    biases = ("query.bias", "key.bias", "value.bias")
-    return not values.get("use_bias", True) and name.endswith(biases)
-
-
 def read_tensors(directory: Path) -> dict[str, Tensor]:
-    """All tensors by name, from `model.safetensors`, else its shards, else `pytorch_model.bin` or its shards.
+    """All tensors of a checkpoint by name, without the position ids of older ones; whole files or shards.
 
-    Position ids of older checkpoints are left out; ModernBERT's joined queries, keys and values are three
-    tensors. `ModelError`: no file is present, or one is damaged or contains anything but tensors.
+    `ModelError`: no file is present, or one is damaged or contains anything but tensors.
     """
-    found = [
-        path
-        for name in WEIGHTS
-        for path in (directory / name, directory / f"{name}.index.json")
-        if path.is_file()
-    ]
-    if not found:
+    files = sorted(directory.glob("model*.safetensors"))
+    files = files or sorted(directory.glob("pytorch_model*.bin"))
+    if not files:
         raise ModelError(
-            f"{directory}: weights missing: expected {' or '.join(WEIGHTS)}, or their shards"
+            f"{directory}: weights missing: expected model.safetensors or pytorch_model.bin, or their shards"
         )
-    files, index = [found[0]], found[0]
-    if index.suffix == ".json":
-        shards = read_object(index).get("weight_map")
-        if not isinstance(shards, dict):
-            raise ModelError(f"{index}: damaged: weight_map must map tensors to files")
-        names = sorted({str(name) for name in shards.values()})
-        # Files of other directories are not part of the checkpoint.
-        if outside := [name for name in names if Path(name).name != name]:
-            raise ModelError(
-                f"{index}: shard {shortened(repr(outside[0]))} is not a plain file name"
-            )
-        files = [directory / name for name in names]
-
     tensors: dict[str, Tensor] = {}
     for file in files:
-        for name, tensor in read_tensor_file(file).items():
-            if name in tensors:
-                raise ModelError(
-                    f"{file}: tensor {shortened(repr(name))} is in several files"
-                )
-            start, joined, kind = name.rpartition(".Wqkv.")
-            if joined and tensor.dim() and len(tensor) % 3 == 0:
-                for module, third in zip(
-                    ("query", "key", "value"), tensor.chunk(3), strict=True
-                ):
-                    tensors[f"{start}{joined}{module}.{kind}"] = third
-            elif not name.endswith(("position_ids", "embeddings.token_type_ids")):
-                tensors[name] = tensor
-    return tensors
-
-
-def read_tensor_file(path: Path) -> dict[str, Tensor]:
-    """All tensors of one file by name; `ModelError` if it is damaged or contains anything but tensors."""
-    if not path.is_file():
-        raise ModelError(f"{path}: file not found")
-    if path.suffix == ".safetensors":
         try:
-            return load_file(path)
-        except (SafetensorError, OSError) as error:
-            raise ModelError(f"{path}: damaged: {error_text(error)}") from None
-    try:
-        mmap = zipfile.is_zipfile(path)  # not files of PyTorch before 1.6
-        tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-    except Exception as error:  # damaged pickles raise errors of any type
-        raise ModelError(
-            f"{path}: damaged, or contains other objects than tensors"
-        ) from error
-    if not isinstance(tensors, dict) or not all(
-        isinstance(name, str) and isinstance(tensor, Tensor)
-        for name, tensor in tensors.items()
-    ):
-        raise ModelError(f"{path}: not a dictionary of tensors")
+            if file.suffix == ".safetensors":
+                content = load_file(file)
+            else:
+                content = torch.load(file, map_location="cpu", weights_only=True)
+            for name, tensor in content.items():
+                if not isinstance(tensor, Tensor):
+                    raise TypeError(f"{name} is not a tensor")
+                if not name.endswith(("position_ids", "embeddings.token_type_ids")):
+                    tensors[name] = tensor
+        except Exception as error:  # damaged pickles raise errors of any type
+            raise ModelError(
+                f"{file}: damaged, or contains other objects than tensors"
+            ) from error
     return tensors
 
 
@@ -343,14 +262,6 @@ def _settings(
         return PretrainingSettings(
             next_sentence=architecture.name == "BigBirdForPreTraining"
         )
-    if architecture.task == "question-answering":
-        # This token marks the end of the question in both packages.
-        sep_id = values.get("sep_token_id", 66)
-        if sep_id != tokenizer.sep_id:
-            token = shortened(repr(sep_id))
-            raise ModelError(
-                f"{path}: sep_token_id {token} differs from the tokenizer's {tokenizer.sep_id}"
-            )
     if architecture.task != "classification":
         return SETTINGS[architecture.task]()
 
@@ -373,15 +284,14 @@ def _settings(
         except (KeyError, TypeError, ValueError) as error:
             reason = shortened(" ".join(repr(error).split()), 200)
             raise ModelError(f"{path}: {PACKAGE_KEY}: damaged: {reason}") from None
-    several = count > 1
-    kinds: dict[str, LabelKind] = {
-        "None": "multiclass" if several else "regression",
-        "regression": "regression",
-        "multi_label_classification": "multilabel" if several else "binary",
-    }
-    if several:
-        kinds["single_label_classification"] = "multiclass"
-    kind = kinds.get(str(values.get("problem_type")))
+    problem = values.get("problem_type")
+    kind: LabelKind | None = None
+    if problem == "multi_label_classification":
+        kind = "multilabel" if count > 1 else "binary"
+    elif count > 1 and problem in (None, "single_label_classification"):
+        kind = "multiclass"
+    elif problem in (None, "regression"):
+        kind = "regression"
     if not tokenizer.is_dna or kind is None:
         return ClassificationSettings(outputs=count, labels=labels, pooling="cls")
     standardized = count if kind == "regression" else 0
@@ -415,48 +325,47 @@ def export_huggingface(path: Path, output: Path) -> str:
         "dtype": "float32",
         PACKAGE_KEY: {
             "task": model.task,
-            "settings": settings.as_json(),
+            "settings": settings.model_dump(mode="json"),
             "random_seed": config.random_seed,
         },
     }
-    name = {
+    names: dict[str, str] = {
         "encoder": "BigBirdModel",
         "question-answering": "BigBirdForQuestionAnswering",
-    }.get(model.task)
+    }
+    name = names.get(model.task)
     if isinstance(settings, PretrainingSettings):
         name = f"BigBirdFor{'PreTraining' if settings.next_sentence else 'MaskedLM'}"
-    if isinstance(settings, ClassifierSettings):
-        absent = {
-            "base_positions": settings.base_positions,
-            "ensemble": settings.ensemble,
-            "means": any(getattr(settings, "means", ())),
-        }
-        for key, value in absent.items():
-            if value:
-                raise ModelError(
-                    f"{path}: HuggingFace's BigBird does not support {key}"
-                )
-    if isinstance(settings, ClassifierSettings | ClassificationSettings):
+    elif isinstance(settings, ClassifierSettings | ClassificationSettings):
         name = "BigBirdForSequenceClassification"
-        if (settings.pooling, settings.head) != ("cls", "dense"):
-            raise ModelError(
-                f"{path}: pooling {settings.pooling!r} and head {settings.head!r}: HuggingFace's BigBird "
-                "supports only 'cls' and 'dense'"
-            )
+        supported = {
+            "pooling": "cls",
+            "head": "dense",
+            "base_positions": False,
+            "ensemble": False,
+            "ensemble_kmers": 0,
+        }
+        for key, needed in supported.items():
+            if getattr(settings, key, needed) != needed:
+                raise ModelError(
+                    f"{path}: HuggingFace's BigBird does not support {key} {getattr(settings, key)!r}"
+                )
+        if any(getattr(settings, "means", ())):
+            raise ModelError(f"{path}: HuggingFace's BigBird does not support means")
         labels: tuple[str, ...] = ("promoter",)
-        kind = "multi_label_classification"
+        # The library treats one output as regression unless this key declares it a logit.
+        problem: str | None = "multi_label_classification"
         if isinstance(settings, SequenceSettings):
             labels = settings.outputs
             if settings.kind == "multiclass":
-                kind = "single_label_classification"
+                problem = "single_label_classification"
             elif settings.kind == "regression":
-                kind = "regression"
+                problem = "regression"
         elif isinstance(settings, ClassificationSettings):
-            labels, kind = settings.labels, ""
+            labels, problem = settings.labels, None
         values["id2label"] = {str(index): label for index, label in enumerate(labels)}
         values["label2id"] = {label: index for index, label in enumerate(labels)}
-        # The library treats one output as regression unless this key declares it a logit.
-        values["problem_type"] = kind or None
+        values["problem_type"] = problem
     if name is None:
         raise ModelError(
             f"{path}: HuggingFace's BigBird does not support {model.task} models"
@@ -464,10 +373,9 @@ def export_huggingface(path: Path, output: Path) -> str:
     values["architectures"] = [name]
 
     architecture = ARCHITECTURES[name]
-    tensors = {
-        huggingface_name(key, architecture): tensor.clone().contiguous()
-        for key, tensor in model.network.state_dict().items()
-    }
+    tensors = {}
+    for key, tensor in model.network.state_dict().items():
+        tensors[huggingface_name(key, architecture)] = tensor.clone().contiguous()
     if name != "BigBirdForQuestionAnswering":
         # Unused, but HuggingFace would initialize it randomly and warn.
         size = config.hidden

@@ -41,24 +41,16 @@ def start_files(config: Config) -> list[Path]:
 def start_command(config: Config, output: str) -> list[str]:
     """The words of the command that writes the model directory `output` that the configuration starts from."""
     path = find_start(config)
-    if not _is_checkpoint(path):
+    if "model_type" not in read_object(path / CONFIG):
         return ["cp", "-R", str(path), output]
     attention = ["--compatibility", _compatibility(config.encoder)]
     return ["bigbird-dna", "import-hf", str(path), output, *attention]
 
 
-def _is_checkpoint(path: Path) -> bool:
-    """Whether a directory is a HuggingFace checkpoint, not a model directory."""
-    return "model_type" in read_object(path / CONFIG)
-
-
 def _compatibility(encoder: EncoderConfig) -> Compatibility:
     """The attention of a checkpoint: as in HuggingFace, unless the configuration sets it."""
-    return (
-        encoder.compatibility
-        if "compatibility" in encoder.model_fields_set
-        else "huggingface"
-    )
+    is_set = "compatibility" in encoder.model_fields_set
+    return encoder.compatibility if is_set else "huggingface"
 
 
 def with_start(config: Config) -> Config:
@@ -70,27 +62,25 @@ def with_start(config: Config) -> Config:
     if config.pretraining.start_from is None:
         return config
     path, encoder = find_start(config), config.encoder
-    keys = encoder.model_fields_set
     try:
-        theirs = _read_encoder(path, encoder)
+        values = read_object(path / CONFIG)
+        if "model_type" in values:
+            source = str(path / CONFIG)
+            stored = encoder_config(values, _compatibility(encoder), source)
+        else:
+            stored = read_encoder_config(path)
     except ModelError as error:
         raise ConfigError(f"{KEY}: {error}") from None
-    for key in (key for key in type(encoder).model_fields if key in keys - FREE):
-        configured, stored = getattr(encoder, key), getattr(theirs, key)
-        if configured != stored and (key, configured) not in (
+    changes = {}
+    for key in sorted(encoder.model_fields_set):
+        configured, value = getattr(encoder, key), getattr(stored, key)
+        if key in FREE:
+            changes[key] = configured
+        elif configured != value and (key, configured) not in (
             ("vocabulary", 0),
             ("intermediate", 0),
         ):
             raise ConfigError(
-                f"encoder.{key} {configured}: the model in {KEY} has {stored}; remove the key, or set that value"
+                f"encoder.{key} {configured}: the model in {KEY} has {value}; remove the key, or set that value"
             )
-    changes = {key: getattr(encoder, key) for key in sorted(keys & FREE)}
-    return config.model_copy(update={"encoder": theirs.model_copy(update=changes)})
-
-
-def _read_encoder(path: Path, encoder: EncoderConfig) -> EncoderConfig:
-    if not _is_checkpoint(path):
-        return read_encoder_config(path)
-    return encoder_config(
-        read_object(path / CONFIG), _compatibility(encoder), str(path / CONFIG)
-    )
+    return config.model_copy(update={"encoder": stored.model_copy(update=changes)})

@@ -5,7 +5,6 @@ vocabulary and joins any two adjacent tokens whose concatenation is a token; `to
 The pairs of a token are therefore all its divisions into two tokens, in vocabulary order.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ PACKAGE_FILE = (
     "bigbird_dna.model"  # the original DnaTokenizer file next to its tokenizer.json
 )
 _TEXT_FILE = "spiece.model"
-_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json")
 
 
 def find_tokenizer(
@@ -32,33 +30,42 @@ def find_tokenizer(
     Searched in this order: `file`; the package's own file; `tokenizer.json`; `spiece.model`. `ModelError` if
     none is found, or its ids exceed the model's vocabulary.
     """
-    names = special_names(directory)
-    original = directory / PACKAGE_FILE
-    if file is not None:
-        return _open(file, vocabulary, names)
-    if original.is_file():
-        return _fitting(DnaTokenizer.load(original), vocabulary, original)
-    for file_in_directory in (directory / "tokenizer.json", directory / _TEXT_FILE):
-        if file_in_directory.is_file():
-            return _open(file_in_directory, vocabulary, names)
-    raise ModelError(
-        f"{directory}: tokenizer missing (tokenizer.json or {_TEXT_FILE}); give one with --tokenizer"
-    )
+    if file is None:
+        names = (PACKAGE_FILE, "tokenizer.json", _TEXT_FILE)
+        present = [directory / name for name in names if (directory / name).is_file()]
+        if not present:
+            raise ModelError(
+                f"{directory}: tokenizer missing (tokenizer.json or {_TEXT_FILE}); give one with --tokenizer"
+            )
+        file = present[0]
+    content, source = read_content(file), str(file)
+    special = special_names(directory)
+    if file.suffix == ".json":
+        return JsonTokenizer(content, None, vocabulary, names=special, source=source)
+    try:
+        tokenizer = DnaTokenizer(content, source)
+    except ModelError as error:
+        if "not a tokenizer of DNA" not in str(error):
+            raise
+        return TextTokenizer(content, None, vocabulary, names=special, source=source)
+    if tokenizer.vocabulary != vocabulary:
+        raise ModelError(
+            f"{file}: {tokenizer.vocabulary} tokens, the model has {vocabulary} (vocab_size)"
+        )
+    return tokenizer
 
 
 def special_names(directory: Path) -> dict[str, str]:
     """Texts of the special tokens "pad", "unk", "cls", "sep", "mask", as far as the files specify them."""
     names: dict[str, str] = {}
-    for file in _SETTINGS:
-        if not (directory / file).is_file():
-            continue
-        values = read_object(directory / file)
+    for file in ("special_tokens_map.json", "tokenizer_config.json"):
+        values = read_object(directory / file) if (directory / file).is_file() else {}
         for role in Specials._fields:
             value = values.get(f"{role}_token")
             if isinstance(value, dict):
                 value = value.get("content")
             if isinstance(value, str):
-                names.setdefault(role, value)
+                names[role] = value
     return names
 
 
@@ -78,7 +85,7 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path, positions: int) -> No
         tokenizer.save(directory / _TEXT_FILE)
     elif isinstance(tokenizer, DnaTokenizer):
         tokenizer.save(directory / PACKAGE_FILE)
-        write_json(directory / "tokenizer.json", bpe_description(tokenizer))
+        bpe_tokenizer(tokenizer).save(str(directory / "tokenizer.json"))
     else:
         tokenizer.save(directory / "tokenizer.json")
     special = {
@@ -89,71 +96,38 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path, positions: int) -> No
     write_json(directory / "special_tokens_map.json", special)
 
 
-def bpe_description(tokenizer: DnaTokenizer) -> dict[str, Any]:
-    """The content of a `tokenizer.json` that encodes every sequence to the same ids as this package.
+def bpe_tokenizer(tokenizer: DnaTokenizer) -> Any:
+    """The `tokenizers.Tokenizer` that encodes every sequence to the same ids as this package.
 
     Lower case is read as upper case, and IUPAC codes as N. Runs of N are added tokens, which are matched
     after this normalization and before any merge, longest first.
     """
-    ids = {piece: index for index, piece in enumerate(tokenizer.pieces)}
-    n_pieces = [piece for piece in ids if set(piece) == {"N"}]
-    added = [(piece, True) for piece in SPECIAL_PIECES] + [
-        (piece, False) for piece in n_pieces
-    ]
-    ambiguous = f"[n{AMBIGUOUS}{AMBIGUOUS.lower()}]"
-    replaced = [
-        *(({"String": base.lower()}, base) for base in BASES),
-        ({"Regex": ambiguous}, "N"),
-    ]
-    cls, sep = (
-        {"SpecialToken": {"id": name, "type_id": 0}} for name in ("[CLS]", "[SEP]")
+    try:
+        import tokenizers
+        from tokenizers import decoders, models, normalizers, processors
+    except ImportError:
+        raise ModelError(
+            "a tokenizer for HuggingFace needs its library; run pip install 'bigbird-dna[hf]'"
+        ) from None
+    pieces = tokenizer.pieces
+    ids = {piece: index for index, piece in enumerate(pieces)}
+    library = tokenizers.Tokenizer(
+        models.BPE(vocab=ids, merges=merges(pieces), unk_token="[UNK]")
     )
-    first, second = (
-        {"Sequence": {"id": name, "type_id": t}} for t, name in enumerate("AB")
+    replaced = [normalizers.Replace(base.lower(), base) for base in BASES]
+    ambiguous = tokenizers.Regex(f"[n{AMBIGUOUS}{AMBIGUOUS.lower()}]")
+    replaced.append(normalizers.Replace(ambiguous, "N"))
+    library.normalizer = normalizers.Sequence(replaced)
+    library.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(name, ids[name]) for name in ("[CLS]", "[SEP]")],
     )
-    last = {"SpecialToken": {"id": "[SEP]", "type_id": 1}}
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {
-                "id": ids[piece],
-                "content": piece,
-                **dict.fromkeys(("single_word", "lstrip", "rstrip"), False),
-                "normalized": not special,
-                "special": special,
-            }
-            for piece, special in added
-        ],
-        "normalizer": {
-            "type": "Sequence",
-            "normalizers": [
-                {"type": "Replace", "pattern": pattern, "content": content}
-                for pattern, content in replaced
-            ],
-        },
-        "pre_tokenizer": None,
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": [cls, first, sep],
-            "pair": [cls, first, sep, second, last],
-            "special_tokens": {
-                name: {"id": name, "ids": [ids[name]], "tokens": [name]}
-                for name in ("[CLS]", "[SEP]")
-            },
-        },
-        "decoder": {"type": "Fuse"},
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": "[UNK]",
-            **dict.fromkeys(("continuing_subword_prefix", "end_of_word_suffix")),
-            **dict.fromkeys(("fuse_unk", "byte_fallback", "ignore_merges"), False),
-            "vocab": ids,
-            "merges": [list(pair) for pair in merges(tokenizer.pieces)],
-        },
-    }
+    library.decoder = decoders.Fuse()
+    library.add_special_tokens(list(SPECIAL_PIECES))
+    runs = [piece for piece in pieces if set(piece) == {"N"}]
+    library.add_tokens([tokenizers.AddedToken(run, normalized=True) for run in runs])
+    return library
 
 
 def merges(pieces: tuple[str, ...]) -> list[tuple[str, str]]:
@@ -166,32 +140,12 @@ def merges(pieces: tuple[str, ...]) -> list[tuple[str, str]]:
     bases = {piece for piece in pieces if set(piece) <= set(BASES)}
     pairs = []
     for piece in pieces:
-        if piece in bases and len(piece) > 1:
-            cuts = [
-                cut
-                for cut in range(1, len(piece))
-                if {piece[:cut], piece[cut:]} <= bases
-            ]
-            cuts.sort(key=lambda cut: (not piece.startswith(piece[cut:]), cut))
-            pairs += [(piece[:cut], piece[cut:]) for cut in cuts]
+        if piece not in bases:
+            continue
+        divisions = []
+        for cut in range(1, len(piece)):
+            left, right = piece[:cut], piece[cut:]
+            if left in bases and right in bases:
+                divisions.append((not piece.startswith(right), cut, left, right))
+        pairs += [(left, right) for *_, left, right in sorted(divisions)]
     return pairs
-
-
-def _open(file: Path, vocabulary: int, names: Mapping[str, str]) -> Tokenizer:
-    content = read_content(file)
-    if file.suffix == ".json":
-        return JsonTokenizer(content, None, vocabulary, names=names, source=str(file))
-    try:
-        return _fitting(DnaTokenizer(content, str(file)), vocabulary, file)
-    except ModelError as error:
-        if "not a tokenizer of DNA" not in str(error):
-            raise
-    return TextTokenizer(content, None, vocabulary, names=names, source=str(file))
-
-
-def _fitting(tokenizer: DnaTokenizer, vocabulary: int, path: Path) -> DnaTokenizer:
-    if tokenizer.vocabulary != vocabulary:
-        raise ModelError(
-            f"{path}: {tokenizer.vocabulary} tokens, the model has {vocabulary} (vocab_size)"
-        )
-    return tokenizer

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from functools import wraps
 from threading import RLock
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +31,6 @@ from bigbird_dna.model.encoder import Encoder, Layer
 from bigbird_dna.model.kernels import Dropout, Linear
 from bigbird_dna.model.mechanism import goes_by_pattern
 
-P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -48,15 +46,15 @@ def choose_device(name: str = "auto") -> torch.device:
     if name not in ("auto", "cpu", "cuda"):
         raise UsageError(f"device {name!r}: must be auto, cpu or cuda")
     # Processes on one machine need separate GPUs: otherwise NCCL fails, and `auto` falls back to CPUs.
-    wanted = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     visible = torch.cuda.device_count()
-    if name == "cpu" or (name == "auto" and visible < wanted):
+    if name == "cpu" or (name == "auto" and visible < processes):
         return torch.device("cpu")
-    if visible < wanted:
+    if visible < processes:
         raise UsageError(
-            f"device {name}: {wanted} GPUs are needed, but torch finds {visible}"
+            f"device {name}: {processes} GPUs are needed, but torch finds {visible}"
         )
-    _share_compiled_kernels(wanted)
+    _share_compiled_kernels(processes)
     gpu = int(os.environ.get("LOCAL_RANK", "0"))
     if gpu:  # code that names no GPU uses the current one, by default the first
         torch.cuda.set_device(gpu)
@@ -85,17 +83,6 @@ def _share_compiled_kernels(processes: int) -> None:
 prediction_lock = RLock()
 """Held by predictions: they set the network's device and packed weights, and torch's number of threads, which
 another thread's prediction would see."""
-
-
-def one_at_a_time(predict: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function that predicts: threads of this process take turns, see `prediction_lock`."""
-
-    @wraps(predict)
-    def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-        with prediction_lock:
-            return predict(*args, **kwargs)
-
-    return locked
 
 
 @contextmanager
@@ -218,8 +205,8 @@ def ahead(
             while upcoming:
                 yield upcoming.popleft().result()
         finally:
-            for one in upcoming:
-                one.cancel()
+            for future in upcoming:
+                future.cancel()
 
 
 def sent(x: Tensor, device: torch.device) -> Tensor:
@@ -301,8 +288,6 @@ def _packed(stack: Any, longest: int) -> PackedLayers | None:
     plain = (
         goes_by_pattern(config)
         and config.activation == "gelu_tanh"
-        and (config.norm, config.feed_forward, config.local_window)
-        == ("post", "plain", 0)
         and not config.causal
         and not config.num_global_tokens
         and not config.relative_max_distance

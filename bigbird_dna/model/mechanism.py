@@ -38,16 +38,12 @@ def build_mechanism(config: EncoderConfig, layer: int) -> nn.Module | None:
 
     `ValueError`: unknown name or options.
     """
-    shape = LayerShape(
-        config.heads, config.hidden // config.heads, layer, config.causal
-    )
-    if config.is_local(layer):
-        window = {"window": config.local_window, "dilation": 1, "global_tokens": 0}
-        return cast(nn.Module, find_mechanism("longformer").make(shape, window))
     if goes_by_pattern(config):
         return None
-    named = find_mechanism(config.attention)
-    return cast(nn.Module, named.make(shape, config.attention_options))
+    width = config.hidden // config.heads
+    shape = LayerShape(config.heads, width, layer, config.causal)
+    mechanism = find_mechanism(config.attention)
+    return cast(nn.Module, mechanism.make(shape, config.attention_options))
 
 
 def has_keys(config: EncoderConfig) -> bool:

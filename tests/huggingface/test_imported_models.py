@@ -12,10 +12,11 @@ import torch
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.huggingface.exchange import export_huggingface, import_huggingface
 from bigbird_dna.huggingface.tokenizer_files import (
-    bpe_description,
+    bpe_tokenizer,
     find_tokenizer,
     write_tokenizer,
 )
+from bigbird_dna.model.bases import PositionReader
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.directory import load, load_promoter_model
 from bigbird_dna.model.heads import Classifier
@@ -108,19 +109,22 @@ def _windows(count: int) -> list[str]:
 def test_an_imported_tokenizer_gives_every_base_its_offset(promoter: Path) -> None:
     model = load_promoter_model(promoter)
     settings = model.settings.model_copy(update={"base_positions": True})
-    assert settings.offsets is not None
     windows = _windows(8)
     left, right = 7, 3
     rows = promoter_rows(
         model.tokenizer, windows, [(left, right)] * 8, settings, model.config.max_length
     )
-    assert rows.bases is not None
-    expected = settings.offsets.rows(
-        [window[left : len(window) - right] for window in windows], [left] * 8
-    )
-    np.testing.assert_array_equal(rows.bases.rows, expected)
-    assert (np.diff(rows.bases.row_tokens) == [*map(len, rows.ids)]).all()
-    assert (np.diff(rows.bases.row_bases) == len(windows[0]) - left - right).all()
+    ids, _ = pad(rows.ids, model.tokenizer.pad_id)
+    reader = PositionReader(settings.window)
+    reader.attach(model.tokenizer)
+    found, starts = reader.positions(ids, torch.from_numpy(rows.firsts))
+    assert starts.diff(dim=1).sum(1).tolist() == [len(windows[0]) - left - right] * 8
+    expected = []
+    for window in windows:
+        for position in range(left, len(window) - right):
+            letter = "ACGTN".index(window[position])
+            expected.append(0 if letter == 4 else 1 + 4 * position + letter)
+    assert found.tolist() == expected
 
 
 def test_company_does_not_matter_though_padding_would() -> None:
@@ -143,7 +147,13 @@ def test_company_does_not_matter_though_padding_would() -> None:
     ]
 
     def predicted(rows: list[np.ndarray]) -> np.ndarray:
-        logits = row_logits(network, PromoterRows(rows), 0, 8, torch.device("cpu"))
+        logits = row_logits(
+            network,
+            PromoterRows(rows, np.zeros(len(rows), int)),
+            0,
+            8,
+            torch.device("cpu"),
+        )
         return row_sigmoid(torch.from_numpy(logits))[:, 0].numpy()
 
     alone = np.concatenate([predicted([row]) for row in rows])
@@ -233,11 +243,9 @@ def sequences(count: int, seed: int) -> Iterator[str]:
 def test_same_ids_as_sentencepiece(
     vocabulary: int, longest: int, tmp_path: Path
 ) -> None:
-    from tokenizers import Tokenizer as LibraryTokenizer
-
     path = tmp_path / "tokenizer.model"
     tokenizer = DnaTokenizer.train(sequences(400, 0), path, vocabulary, longest)
-    library = LibraryTokenizer.from_str(json.dumps(bpe_description(tokenizer)))
+    library = bpe_tokenizer(tokenizer)
     for sequence in sequences(500, 1):
         found = library.encode(sequence, add_special_tokens=False)
         assert found.ids == tokenizer.encode(sequence).tolist(), sequence

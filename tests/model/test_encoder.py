@@ -14,9 +14,9 @@ from bigbird_dna.attention.call import Call, token_owners
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.config.reading import parse_config
 from bigbird_dna.errors import ConfigError
+from bigbird_dna.model import encoder as own
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import PretrainingNetwork
-from bigbird_dna.model.kernels import INNER_ELEMENTS
 from tests.golden.messages import fails
 from tests.toys import small_encoder
 
@@ -71,12 +71,7 @@ OTHERS: list[dict[str, object]] = [
         {"attention": "performer"},
         {"gradient_checkpointing": True},
     ),
-    {
-        "norm": "pre",
-        "feed_forward": "gated",
-        "local_window": 8,
-        "position_encoding": "rotary",
-    },
+    {"position_encoding": "rotary"},
 ]
 
 
@@ -92,7 +87,7 @@ def test_wanted_tokens_have_the_hidden_states_and_gradients_of_all(
     )  # in the rows 0, 1 and 2 of 90 tokens each
     found = []
     for choose in (
-        lambda: encoder(ids, lengths, wanted=wanted),
+        lambda: encoder(ids, lengths, selected=wanted),
         lambda: encoder(ids, lengths).flatten(0, 1)[wanted],
     ):
         hidden = choose()
@@ -171,7 +166,7 @@ def test_inference_in_parts_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
         ids, true = rows(*lengths)
         whole = encoder(ids, true).detach()
         for tokens in (1, 7, 20, 45):
-            monkeypatch.setitem(INNER_ELEMENTS, "cpu", tokens * inner)
+            monkeypatch.setattr(own, "INNER_ELEMENTS", tokens * inner)
             with torch.inference_mode():
                 torch.testing.assert_close(encoder(ids, true), whole, atol=1e-5, rtol=0)
 
@@ -188,7 +183,7 @@ def test_inference_never_holds_the_feed_forward_of_all_tokens(
     with torch.inference_mode():
         encoder(ids)
         for bound in bounds:
-            monkeypatch.setitem(INNER_ELEMENTS, "cpu", bound)
+            monkeypatch.setattr(own, "INNER_ELEMENTS", bound)
             peaks.append(peak_bytes(lambda: encoder(ids)))
     inner = 1024 * 1024 * 4  # bytes
     assert peaks[0] > inner > 2 * peaks[1]
@@ -205,10 +200,7 @@ PARTS_OF_TORCH = {
 
 
 @pytest.mark.parametrize("activation", ["gelu_tanh", "gelu", "relu"])
-@pytest.mark.parametrize("rescale", [False, True])
-def test_full_attention_agrees_with_torch_s_own_layers(
-    activation: str, rescale: bool
-) -> None:
+def test_full_attention_agrees_with_torch_s_own_layers(activation: str) -> None:
     """An encoder of torch's layers with the same weights; epsilon is large enough to be seen."""
     changes = {
         "attention": "full",
@@ -216,9 +208,7 @@ def test_full_attention_agrees_with_torch_s_own_layers(
         "layer_norm_epsilon": 0.05,
         "segments": 3,
     }
-    config = SMALL.model_copy(
-        update={**changes, "rescale_embeddings": rescale, "intermediate": 24}
-    )
+    config = SMALL.model_copy(update={**changes, "intermediate": 24})
     torch.manual_seed(0)
     encoder = Encoder(config).double()
     for parameter in encoder.parameters():
@@ -231,7 +221,7 @@ def test_full_attention_agrees_with_torch_s_own_layers(
     ids, lengths = rows(31, 17)
     segments = torch.randint(0, 3, ids.shape)
     part = encoder.embeddings
-    x = part.token.weight[ids] * (4.0 if rescale else 1.0)  # √16
+    x = part.token.weight[ids]
     x = x + part.position.weight[:31] + part.segment.weight[segments]
     x = functional.layer_norm(x, (16,), part.norm.weight, part.norm.bias, 0.05)
     for layer in encoder.layers:

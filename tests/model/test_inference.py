@@ -330,7 +330,6 @@ def lively(config: EncoderConfig) -> Encoder:
             "window_blocks": 1,
             "random_blocks": 0,
         },
-        {"rescale_embeddings": True},
     ],
     ids=str,
 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bigbird_dna.errors import ModelError
 from bigbird_dna.model import input_embeddings
-from bigbird_dna.model.directory import extend_positions, tiled
+from bigbird_dna.model.directory import extend_positions
 from bigbird_dna.model.encoder import Encoder, Layer
 from bigbird_dna.model.input_embeddings import (
     MARGIN,
@@ -33,21 +33,14 @@ def _encoder(**changes: object) -> Encoder:
     return Encoder(SMALL.model_copy(update=changes)).eval()
 
 
-@given(st.integers(1, 12), st.integers(1, 50))
-def test_a_tiled_table_repeats(old: int, more: int) -> None:
-    table = torch.randn(old, 3)
-    longer = tiled(table, old + more)
-    assert longer.shape == (old + more, 3)
-    for row, values in enumerate(longer):
-        assert torch.equal(values, table[row % old])
-
-
 def test_tiling_changes_nothing_for_what_was_short_enough() -> None:
     encoder = _encoder()
     with torch.inference_mode():
         before = encoder(IDS)
         extend_positions(encoder, 250)
         assert torch.equal(encoder(IDS), before)
+        table = encoder.embeddings.position.weight
+        assert torch.equal(table, table[torch.arange(250) % 96])
         assert encoder(IDS.repeat(1, 3)[:, :250]).isfinite().all()
     assert encoder.config.max_length == 250
     with fails(ValueError):
@@ -199,7 +192,7 @@ def test_heads_are_split_and_turned_in_one_pass(
             torch.testing.assert_close(
                 other.double(), third, atol=tolerance, rtol=tolerance
             )
-        rounding = tolerance if dtype == result else 1e-2
+        rounding = tolerance if dtype == result else 2e-2
         torch.testing.assert_close(
             slope.double(), exact_slope, atol=rounding, rtol=rounding
         )

@@ -23,7 +23,6 @@ LABELED = SequenceSettings(
 ENCODERS: dict[str, dict[str, Any]] = {
     "bigbird": {"attention": "bigbird"},
     "full, rotary": {"attention": "full", "position_encoding": "rotary"},
-    "gated": {"norm": "pre", "feed_forward": "gated"},
     "global tokens": {
         "attention": "bigbird_etc",
         "num_global_tokens": 3,

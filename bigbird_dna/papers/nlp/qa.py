@@ -93,7 +93,7 @@ class AnswerNetwork(QuestionAnswerer):
         for head in (self.long_spans, self.types, self.anchors):
             initialize(head, config.hidden)
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         input_ids: Tensor,
         token_type_ids: Tensor,
@@ -136,7 +136,7 @@ class AnswerNetwork(QuestionAnswerer):
         # The score of [CLS] means no answer.
         allowed = token_type_ids.bool()
         allowed[:, 0] = True
-        short = self.scores(encoded.tokens, ~allowed)
+        short = self.scores(encoded.tokens)
         long = self.long_spans(self.dropout(encoded.tokens))
         spans = torch.cat([short, long], dim=-1).float()
 
