@@ -27,7 +27,6 @@ from bigbird_dna.genome.sequence import (
     reverse_complement,
     substitutions,
 )
-from bigbird_dna.model.base_positions import BaseTerms
 from bigbird_dna.model.batching import (
     View,
     bin_rows,
@@ -38,7 +37,7 @@ from bigbird_dna.model.batching import (
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.ensemble import EnsembleSum
-from bigbird_dna.model.inference import one_at_a_time
+from bigbird_dna.model.inference import prediction_lock
 from bigbird_dna.model.promoter import LoadedClassifier, added_logits, promoter_rows
 from bigbird_dna.tokens.interface import BASES
 
@@ -68,12 +67,12 @@ class OneHotModel(nn.Module):
         self.model, self.view, self.span = model, view, span
         self.columns = None if columns is None else list(columns)
 
-    @one_at_a_time
     def forward(self, X: Tensor) -> Tensor:
         """Return scores (N, T) of sequences (N, 4, L) of the model's window length."""
         texts = [letters(row) for row in X.detach().cpu().numpy()]
         if X.requires_grad and torch.is_grad_enabled():
-            scores = self._with_gradients(texts, X.cpu()).to(X.device)
+            with prediction_lock:
+                scores = self._with_gradients(texts, X.cpu()).to(X.device)
         else:
             values = self.model.view_scores(texts, [self.view], device=X.device.type)[0]
             scores = torch.from_numpy(values).to(X.device)
@@ -117,7 +116,7 @@ class OneHotModel(nn.Module):
                     hook: Any = partial(_add_to_tokens, total - total.detach())
                     hooks.callback(module.embeddings.register_forward_hook(hook).remove)
                 ensemble = getattr(module, "ensemble", None)
-                if isinstance(ensemble, EnsembleSum) and ensemble.enabled:
+                if isinstance(ensemble, EnsembleSum):
                     values = windows.added(module)
                     terms = factors[:, None] * (values[count:] - values[rows])
                     total = torch.zeros_like(values[:count]).index_add(0, rows, terms)
@@ -223,24 +222,22 @@ class _WholeWindows:
         rows = promoter_rows(
             model.tokenizer, texts, cuts, settings, positions, phase=view.phase
         )
-        self.ids, self.bases = rows.ids, rows.bases
+        self.ids, self.firsts = rows.ids, torch.from_numpy(rows.firsts)
         self.ensemble: Tensor | None = None
         if self.network.ensemble is not None:
             # Regressions read all of a window.
             cuts = [(0, 0)] * len(texts)
             rows = promoter_rows(model.tokenizer, texts, cuts, settings, None)
-            added = added_logits(self.network, rows, self.pad_id, torch.device("cpu"))
-            self.ensemble = None if added is None else added.clone()
-
-    def _base_vectors(self, numbers: range, width: int) -> Tensor | None:
-        if self.network.base_positions is None or self.bases is None:
-            return None
-        bases = self.bases.padded(numbers, width).batch()
-        return self.network.base_positions(bases)  # type: ignore[no-any-return]
+            added = added_logits(
+                self.network, rows, self.pad_id, _AT_ONCE, torch.device("cpu")
+            )
+            self.ensemble = torch.from_numpy(added)
 
     def embed(self, encoder: Encoder, numbers: range) -> Tensor:
         ids, _ = pad([self.ids[number] for number in numbers], self.pad_id)
-        added = self._base_vectors(numbers, ids.shape[1])
+        added = None
+        if self.network.base_positions is not None:
+            added = self.network.base_positions(ids, self.firsts[list(numbers)])
         return encoder.embeddings(ids, None, added=added)[:, -ids.shape[1] :]  # type: ignore[no-any-return]
 
     def added(self, _member: nn.Module) -> Tensor:
@@ -249,9 +246,10 @@ class _WholeWindows:
 
     def logits(self, count: int) -> Tensor:
         ids, lengths = pad(self.ids[:count], self.pad_id)
-        added = None if self.ensemble is None else self.ensemble[:count]
-        terms = BaseTerms(self._base_vectors(range(count), ids.shape[1]), added)
-        return self.network(ids, lengths, bases=terms)  # type: ignore[no-any-return]
+        logits = self.network(ids, lengths, firsts=self.firsts[:count])
+        if self.ensemble is None or self.network.ensemble is None:
+            return logits  # type: ignore[no-any-return]
+        return self.network.ensemble(logits, self.ensemble[:count])  # type: ignore[no-any-return]
 
 
 def _tokens_of_bases(

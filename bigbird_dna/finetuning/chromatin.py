@@ -175,7 +175,10 @@ class ChromatinTask(FinetuningTask[tuple[dict[str, Any], Members | None]]):
             members=1,
             ensemble_kmers=evaluation.baseline_kmer if model.ensemble else 0,
             ensemble_dyads=evaluation.baseline_dyads if model.ensemble else 0,
-            tracks=tuple(map(NamedTrack.of, self.bins.tracks)),
+            tracks=tuple(
+                NamedTrack(track=one.name, group=one.group, opposite=one.opposite)
+                for one in self.bins.tracks
+            ),
         )
 
     @cached_property

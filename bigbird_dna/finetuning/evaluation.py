@@ -56,7 +56,7 @@ from bigbird_dna.model.chromatin import (
     share_windows,
 )
 from bigbird_dna.model.directory import load_chromatin_model
-from bigbird_dna.model.ensemble import networks_alone
+from bigbird_dna.model.ensemble import networks_beside
 from bigbird_dna.model.inference import choose_device, inference, supported_precision
 from bigbird_dna.model.settings import KMER_WINDOW
 
@@ -261,7 +261,7 @@ def predict_bins(
         )
         batches = shared.predicted(reference, predict)
         steps = -(-len(shared.windows) // WINDOWS_AT_ONCE)
-        with networks_alone(model.network, beside=True) if networks else nullcontext():
+        with networks_beside(model.network) if networks else nullcontext():
             for numbers, values in progress(
                 batches, f"model {number} of {len(models)}", steps
             ):

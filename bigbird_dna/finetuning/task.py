@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.run import Config, stage_values
 from bigbird_dna.console import log
-from bigbird_dna.model.base_positions import PaddedBases
 from bigbird_dna.model.batching import pad, truncated
 from bigbird_dna.model.directory import build_network, make_model
 from bigbird_dna.model.promoter import PromoterRows, promoter_rows, row_logits
@@ -169,12 +168,12 @@ class ClassifierTask(FinetuningTask[M]):
             texts = self.draws.on_strands(texts, step, first)
         encoded = self._rows(texts, cuts)
         ids, lengths = pad(encoded.ids, self.tokenizer.pad_id)
-        labels = torch.from_numpy(all_labels[rows])
-        batch = {"ids": ids, "lengths": lengths, "labels": labels}
-        if encoded.bases is not None:
-            bases = encoded.bases.padded(range(count), ids.shape[1])
-            batch |= {"base_rows": bases.rows, "base_starts": bases.starts}
-        return batch
+        return {
+            "ids": ids,
+            "lengths": lengths,
+            "firsts": torch.from_numpy(encoded.firsts),
+            "labels": torch.from_numpy(all_labels[rows]),
+        }
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"windows": self.losses.count(batch["labels"])}
@@ -182,10 +181,8 @@ class ClassifierTask(FinetuningTask[M]):
     def loss(
         self, network: nn.Module, batch: Batch, totals: dict[str, float]
     ) -> Tensor:
-        bases = None
-        if "base_rows" in batch:
-            bases = PaddedBases(batch["base_rows"], batch["base_starts"]).batch()
-        logits = network(batch["ids"], batch["lengths"], bases=bases).float()
+        firsts = batch["firsts"]
+        logits = network(batch["ids"], batch["lengths"], firsts=firsts).float()
         return self.losses.rows(logits, batch["labels"]).sum() / totals["windows"]
 
     def evaluate(self, network: nn.Module, world: World) -> dict[str, float]:

@@ -14,16 +14,14 @@ Axes: N rows, or windows; B rows of a call; L tokens; K bins of a window.
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from itertools import chain, groupby
-from typing import NamedTuple, TypeVar
+from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.errors import UsageError
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.inference import narrowed, prepared, sent
@@ -33,8 +31,6 @@ Ids = npt.NDArray[np.int32]
 Run = Callable[[Tensor, Tensor, npt.NDArray[np.intp]], Tensor]
 """Map padded ids (B, L) on the device, true lengths (B,) on the CPU and row numbers (B,) to results (B,
 …)."""
-T = TypeVar("T")
-R = TypeVar("R")
 Result = tuple[npt.NDArray[np.intp], npt.NDArray[np.float32]]
 """Row numbers and the result of each row."""
 
@@ -63,17 +59,6 @@ def pad(
     return torch.from_numpy(ids), torch.from_numpy(lengths)
 
 
-def window_rows(
-    tokenizer: Tokenizer, sequences: Sequence[str], positions: int, anchor: float
-) -> list[Ids]:
-    """Tokens of each sequence between [CLS] and [SEP], at most `positions`, around the sequence's anchor.
-
-    `anchor` is a fraction of the sequence's tokens from the left, which keeps the TSS at its position in
-    training.
-    """
-    return [row for row, _ in placed_rows(tokenizer, sequences, positions, anchor)]
-
-
 def placed_rows(
     tokenizer: Tokenizer,
     sequences: Sequence[str],
@@ -82,9 +67,11 @@ def placed_rows(
     threads: int = 1,
     phase: int = 0,
 ) -> list[tuple[Ids, int]]:
-    """`window_rows`, each with the number of bp of its sequence before its first token.
+    """Tokens of each sequence between [CLS] and [SEP], at most `positions`, around the sequence's anchor, each
+    with the number of bp of its sequence before its first token.
 
-    `positions` None: all tokens. `phase` as in `Tokenizer.split_batch`.
+    `anchor` is a fraction of the sequence's tokens from the left, which keeps the TSS at its position in
+    training. `positions` None: all tokens. `phase` as in `Tokenizer.split_batch`.
     """
     require_dna(tokenizer)
     rows = []
@@ -104,13 +91,8 @@ def truncated(
     tokenizer: Tokenizer, sequences: Sequence[str], positions: int, threads: int = 1
 ) -> npt.NDArray[np.bool_]:
     """Whether each sequence has more tokens than fit into `positions`, with [CLS] and [SEP]."""
-    found = np.array(
-        [len(text) > positions - 2 for text in sequences], bool
-    )  # a token has at least 1 bp
-    rows = np.flatnonzero(found)
-    encoded = tokenizer.encode_batch([sequences[row] for row in rows.tolist()], threads)
-    found[rows] = [len(ids) > positions - 2 for ids in encoded]
-    return found
+    encoded = tokenizer.encode_batch(list(sequences), threads)
+    return np.array([len(ids) > positions - 2 for ids in encoded], bool)
 
 
 def run_rows(
@@ -132,70 +114,60 @@ def run_rows(
     `UsageError`: insufficient memory.
     """
     result = np.empty((0, *empty), np.float32)
-    narrow = narrowed(device)
-
-    def call(numbers: Sequence[int]) -> Result:
-        ids, lengths = pad([rows[number] for number in numbers], 0)
-        with torch.inference_mode(), narrow():
-            values = run(ids, lengths, np.array(numbers))
-        return np.array(numbers), values.float().numpy()
-
     with prepared(network, LONG) as compiled:
-        if device.type != "cpu":
-            results = in_calls(network, rows, run, pad_id, device)
+        if device.type == "cpu":
+            most = batch_size // torch.get_num_threads() if shared and compiled else 1
+            results = on_cpu(rows, run, batch_size, most)
         else:
-            threads = torch.get_num_threads()
-            most = max(1, batch_size // threads) if shared and compiled else 1
-            short, long = _cpu_calls([len(row) for row in rows], most)
-            results = chain(
-                each_alone(call, short, batch_size, device), map(call, long)
-            )
-        for chosen, values in results:
+            results = in_calls(network, rows, run, pad_id, device)
+        for numbers, values in results:
             if not len(result):
                 result = np.empty((len(rows), *values.shape[1:]), np.float32)
-            result[chosen] = values
+            result[numbers] = values
     return result
 
 
-def _cpu_calls(
-    lengths: Sequence[int], most: int
-) -> tuple[list[list[int]], list[list[int]]]:
-    """The rows of each call on a CPU: calls of up to `most` short rows of one length, which run concurrently,
-    and calls of a long row, which use all threads."""
+def on_cpu(
+    rows: Sequence[npt.NDArray[np.integer]], run: Run, batch_size: int, most: int
+) -> Iterator[Result]:
+    """Results of rows per call: calls of up to `most` short rows of one length, which run concurrently on one
+    thread each, and then calls of a long row, which use all threads."""
+    lengths = [len(row) for row in rows]
     short = [number for number, length in enumerate(lengths) if length <= LONG]
     short.sort(key=lengths.__getitem__)
     calls: list[list[int]] = []
     for length, group in groupby(short, key=lengths.__getitem__):
         alike = list(group)
-        size = max(1, min(most, SHARED_TOKENS // max(1, length)))
+        size = max(1, min(most, SHARED_TOKENS // length))
         calls += [alike[start : start + size] for start in range(0, len(alike), size)]
     # The longest first, so that threads end at the same time.
-    calls.sort(key=lambda numbers: -sum(lengths[number] for number in numbers))
-    return calls, [[n] for n, length in enumerate(lengths) if length > LONG]
+    calls.sort(key=lambda numbers: -len(numbers) * lengths[numbers[0]])
+    narrow = narrowed(torch.device("cpu"))
 
+    def call(numbers: list[int]) -> Result:
+        ids, row_lengths = pad([rows[number] for number in numbers], 0)
+        with torch.inference_mode(), narrow():
+            values = run(ids, row_lengths, np.array(numbers))
+        return np.array(numbers), values.float().numpy()
 
-def each_alone(
-    work: Callable[[T], R], items: Sequence[T], most: int, device: torch.device
-) -> Iterator[R]:
-    """Results of `work` per item, in order; on a CPU each on one thread, up to `most` concurrently."""
-    if torch.get_num_threads() == 1 or device.type != "cpu" or not items:
-        return map(work, items)
-    return _in_threads(work, items, most)
-
-
-def _in_threads(work: Callable[[T], R], items: Sequence[T], most: int) -> Iterator[R]:
     threads = torch.get_num_threads()
-    try:
-        # Concurrent items also take less time than sequential items that each use all threads.
-        with ThreadPoolExecutor(
-            min(threads, most, len(items)),
-            initializer=torch.set_num_threads,
-            initargs=(1,),
-        ) as pool:
-            yield from pool.map(work, items)
-    finally:
-        # A worker has changed the default of new threads.
-        torch.set_num_threads(threads)
+    if threads == 1 or not calls:
+        yield from map(call, calls)
+    else:
+        try:
+            # Concurrent rows also take less time than sequential rows that each use all threads.
+            with ThreadPoolExecutor(
+                min(threads, batch_size, len(calls)),
+                initializer=torch.set_num_threads,
+                initargs=(1,),
+            ) as pool:
+                yield from pool.map(call, calls)
+        finally:
+            # A worker has changed the default of new threads.
+            torch.set_num_threads(threads)
+    for number, length in enumerate(lengths):
+        if length > LONG:
+            yield call([number])
 
 
 def in_calls(
@@ -206,19 +178,25 @@ def in_calls(
     device: torch.device,
 ) -> Iterator[Result]:
     """Results of rows grouped by length, per call; results are copied while the next call runs."""
-    width_of = partial(
-        _width,
-        next((m.config for m in network.modules() if isinstance(m, Encoder)), None),
-    )
-    order = sorted(range(len(rows)), key=lambda number: width_of(len(rows[number])))
+    encoders = [part for part in network.modules() if isinstance(part, Encoder)]
+    config = encoders[0].config if encoders else None
+
+    def width_of(number: int) -> int:
+        step, longest = WIDTH, len(rows[number])
+        if config is not None and config.compatibility == "huggingface":
+            # Attention depends on the number of blocks of the padded input: a row keeps its own.
+            step = config.block_size
+        width = -(-longest // step) * step
+        return width if config is None else min(width, config.max_length)
+
     narrow = narrowed(device)
     waiting: tuple[npt.NDArray[np.intp], Tensor] | None = None
-    for width, group in groupby(order, key=lambda number: width_of(len(rows[number]))):
+    for width, group in groupby(sorted(range(len(rows)), key=width_of), key=width_of):
         size = max(1, CALL_TOKENS // width)
         alike = np.array(list(group))
         for start in range(0, len(alike), size):
-            chosen = alike[start : start + size]
-            filled = np.resize(chosen, size)  # repeats rows
+            numbers = alike[start : start + size]
+            filled = np.resize(numbers, size)  # repeats rows
             ids, lengths = pad([rows[number] for number in filled], pad_id, width)
             try:
                 with torch.inference_mode(), narrow():
@@ -229,21 +207,9 @@ def in_calls(
                 ) from None
             if waiting is not None:
                 yield waiting[0], waiting[1].cpu().numpy()
-            waiting = chosen, values[: len(chosen)]
+            waiting = numbers, values[: len(numbers)]
     if waiting is not None:
         yield waiting[0], waiting[1].cpu().numpy()
-
-
-def _width(config: EncoderConfig | None, length: int) -> int:
-    """Padded length of a row in a call, in tokens.
-
-    With HuggingFace arithmetic, attention depends on the number of blocks of the padded input, so a row keeps
-    its own number of blocks.
-    """
-    if config is None:
-        return -(-length // WIDTH) * WIDTH
-    step = config.block_size if config.compatibility == "huggingface" else WIDTH
-    return min(-(-length // step) * step, config.max_length)
 
 
 def centered_bins(window: int, size: int, count: int) -> npt.NDArray[np.int64]:
@@ -292,29 +258,14 @@ def bin_rows(
     threads: int = 1,
     phase: int = 0,
 ) -> BinRows:
-    """Encode windows (see `Tokenizer.split_batch`) and assign their tokens to bins (see `place_bins`);
-    `threads` has no effect on the result."""
-    require_dna(tokenizer)
-    tokens, sizes = (
-        tokenizer.split_batch(list(sequences), phase, threads),
-        list(map(len, sequences)),
-    )
-    return place_bins(tokenizer, tokens, sizes, bins, bin_size, positions)
-
-
-def place_bins(
-    tokenizer: Tokenizer,
-    encoded: Sequence[npt.NDArray[np.integer]],
-    sizes: Sequence[int],
-    bins: npt.NDArray[np.integer],
-    bin_size: int,
-    positions: int,
-) -> BinRows:
-    """Assign the tokens of windows of `sizes` bp to the bins that contain their centers.
+    """Encode windows (see `Tokenizer.split_batch`) and assign their tokens to the bins with their centers.
 
     `bins` (N, K) are starts in bp. A window of more than `positions` tokens keeps those around its center. A
-    bin without any token center (inside a run of Ns) is assigned the next token.
+    bin without any token center (inside a run of Ns) is assigned the next token. `threads` has no effect on
+    the result.
     """
+    require_dna(tokenizer)
+    encoded = tokenizer.split_batch(list(sequences), phase, threads)
     if not len(encoded):
         return BinRows([], np.empty((*bins.shape, 2), np.int64))
     tokens = np.concatenate(encoded)
@@ -325,7 +276,7 @@ def place_bins(
     offsets = tokenizer.offsets(tokens)
     middles, begins = offsets[:-1] + offsets[1:], 2 * offsets[starts]
     room = positions - 2
-    halves = np.array(sizes)
+    halves = np.array([len(sequence) for sequence in sequences])
     spare = np.maximum(counts - room, 0)
     central = np.searchsorted(middles, begins + halves).clip(starts, ends) - starts
     starts += np.minimum(np.maximum(central - room // 2, 0), spare)

@@ -18,7 +18,6 @@ from bigbird_dna.genome.sequence import (
     Interval,
     Strand,
     fraction_n,
-    inside,
     reverse_complement,
     window_start,
 )
@@ -50,11 +49,9 @@ class LoadedChromatinModel(LoadedModel):
     settings: ChromatinSettings
 
     def _described(self) -> list[str]:
-        own = self.settings
-        return [
-            f"window {own.window:,} bp with a bin of {own.bin:,}",
-            f"{len(own.tracks):,} tracks",
-        ]
+        settings = self.settings
+        window = f"window {settings.window:,} bp with a bin of {settings.bin:,}"
+        return [window, f"{len(settings.tracks):,} tracks"]
 
     @cached_property
     def tracks(self) -> list[Track]:
@@ -87,11 +84,10 @@ class LoadedChromatinModel(LoadedModel):
 
     def columns(self, pattern: str | None) -> list[int]:
         """Output columns of the tracks that `pattern` selects (see `select_tracks`), in order; None: all."""
-        chosen = self.tracks if pattern is None else select_tracks(self.tracks, pattern)
-        names = {track.name for track in chosen}
-        return [
-            column for column, track in enumerate(self.tracks) if track.name in names
-        ]
+        if pattern is None:
+            return list(range(len(self.tracks)))
+        number = {track.name: column for column, track in enumerate(self.tracks)}
+        return [number[track.name] for track in select_tracks(self.tracks, pattern)]
 
     def bins_together(self, center_fraction: float) -> int:
         """Number of bins (K) predicted per window, in the central `center_fraction` (0 to 1) of the window.
@@ -146,12 +142,12 @@ class LoadedChromatinModel(LoadedModel):
         Returns
         -------
         Probabilities (N, K, T), float32, or (1, K, T) for one string; each row depends, to 1e-6, only on its
-        sequence and the model. For a Series, a table with its index and a column per track.
+        sequence and the model.
 
         Raises
         ------
         UsageError
-            See `PromoterModel.predict` and `bins_together`; or a Series with several bins per window.
+            See `PromoterModel.predict` and `bins_together`.
         DataError
             A letter is not DNA; the message contains the index of the sequence and the position.
         ModelError
@@ -162,32 +158,24 @@ class LoadedChromatinModel(LoadedModel):
         check_fraction("center_fraction", center_fraction)
         count, window = self.bins_together(center_fraction), self.settings.window
         finish = finish_of(self, calibrated)
-        given = read_sequences(sequences)
-        if given.labels is not None and count > 1:
-            raise UsageError(
-                f"center_fraction {center_fraction}: {count} bins per window; a Series allows 1, a list any"
-            )
-        windows = [_padded(text, window) for text in fit_windows(given, window, pad)]
-        kept = np.array([fraction_n(one) <= max_n for one in windows], bool)
+        inputs = read_sequences(sequences)
+        # Shorter ones are centered, like a contig's only window (see `centered_tiles`).
+        windows = []
+        for text in fit_windows(inputs, window, pad):
+            end = window - (window - len(text)) // 2
+            windows.append(text.rjust(end, "N").ljust(window, "N"))
+        known = np.array([fraction_n(text) <= max_n for text in windows], bool)
         values = np.full((len(windows), count, len(self.tracks)), np.nan, np.float32)
-        if kept.any():
-            found = self.window_probabilities(
-                [one for one, good in zip(windows, kept, strict=True) if good],
+        if known.any():
+            probs = self.window_probabilities(
+                [windows[number] for number in np.flatnonzero(known)],
                 center_fraction=center_fraction,
                 both_strands=both_strands,
                 batch_size=batch_size,
                 device=device,
             )
-            values[kept] = found if finish is None else finish(found)
-        if given.labels is None:
-            return values
-        import pandas as pd
-
-        return pd.DataFrame(
-            values[:, 0],
-            index=given.labels,
-            columns=[track.name for track in self.tracks],
-        )
+            values[known] = probs if finish is None else finish(probs)
+        return values
 
     def window_probabilities(
         self,
@@ -203,23 +191,17 @@ class LoadedChromatinModel(LoadedModel):
         `ValueError`: a window's length differs from the model's.
         """
         count, window = self.bins_together(center_fraction), self.settings.window
-        wrong = next((len(one) for one in windows if len(one) != window), None)
-        if wrong is not None:
-            raise ValueError(f"windows must have {window} bp, got {wrong}")
-        strands = [
-            View(turned) for turned in ((False, True) if both_strands else (False,))
-        ]
-        with prediction_lock:
-            forward, *reverse = self._each_view(
-                windows, strands, count, row_sigmoid, batch_size, device
-            )
-        found = (
-            np.asarray((forward + reverse[0][:, ::-1]) / 2, np.float32)
-            if reverse
-            else forward
+        wrong = [len(text) for text in windows if len(text) != window]
+        if wrong:
+            raise ValueError(f"windows must have {window} bp, got {wrong[0]}")
+        views = [View(), View(turned=True)] if both_strands else [View()]
+        probs, *reverse = self._each_view(
+            windows, views, count, row_sigmoid, batch_size, device
         )
-        self.check_predictions(found)
-        return found
+        if reverse:
+            probs = np.asarray((probs + reverse[0][:, ::-1]) / 2, np.float32)
+        self.check_predictions(probs)
+        return probs
 
     def view_scores(
         self,
@@ -230,9 +212,8 @@ class LoadedChromatinModel(LoadedModel):
         device: str = "auto",
     ) -> npt.NDArray[np.float32]:
         """Log-odds (V, N, T) of the central bin of windows in each of V views; the bin stays in its place."""
-        with prediction_lock:
-            found = [*self._each_view(windows, views, 1, None, batch_size, device)]
-        scores = np.stack([part[:, 0] for part in found])
+        logits = self._each_view(windows, views, 1, None, batch_size, device)
+        scores = np.stack([of_view[:, 0] for of_view in logits])
         self.check_predictions(scores)
         return scores
 
@@ -244,63 +225,52 @@ class LoadedChromatinModel(LoadedModel):
         finish: Callable[[Tensor], Tensor] | None,
         batch_size: int,
         device: str,
-    ) -> Iterator[npt.NDArray[np.float32]]:
-        """Yield the logits of windows, or what `finish` makes of them, (N, K, T), in each view."""
-        place = choose_device(device)
-        network = self.network.to(place).eval()
-        window, size, threads = (
-            self.settings.window,
-            self.settings.bin,
-            torch.get_num_threads(),
-        )
-        bins = centered_bins(
-            window, size, max(count, bins_shown(window, size, self.settings.bin_layers))
-        )
+    ) -> list[npt.NDArray[np.float32]]:
+        """The logits of windows, or what `finish` makes of them, (N, K, T), in each view."""
+        settings = self.settings
+        window, size = settings.window, settings.bin
+        read = max(count, bins_shown(window, size, settings.bin_layers))
+        bins = centered_bins(window, size, read)
 
         def encode(view: View) -> BinRows:
             left, right = view.cut
-            texts = (
-                [reverse_complement(one) for one in windows] if view.turned else windows
-            )
-            starts = np.broadcast_to(bins - left, (len(windows), len(bins)))
-            parts = (
-                [text[left : len(text) - right] for text in texts]
-                if left or right
-                else texts
-            )
+            texts = []
+            for text in windows:
+                text = reverse_complement(text) if view.turned else text
+                texts.append(text[left : len(text) - right])
             return bin_rows(
                 self.tokenizer,
-                parts,
-                starts,
+                texts,
+                np.broadcast_to(bins - left, (len(texts), len(bins))),
                 size,
                 self.config.max_length,
-                threads,
+                torch.get_num_threads(),
                 view.phase,
             )
 
-        for view, rows in zip(views, ahead(encode, views, place), strict=True):
-            found = run_rows(
-                network,
-                rows.ids,
-                bin_logits(network, rows, count, finish),
-                pad_id=self.tokenizer.pad_id,
-                batch_size=batch_size,
-                device=place,
-                empty=(count, 0),
-            )
-            if view.turned and (opposites := self.settings.opposites) is not None:
-                of_tracks = found.reshape(
-                    *found.shape[:2], -1, len(opposites)
-                )  # `networks_alone` has two
-                found = of_tracks[..., opposites].reshape(found.shape)
-            yield found
-
-
-def _padded(sequence: str, window: int) -> str:
-    """Center a sequence in a window of N, like a contig's only window (see `centered_tiles`)."""
-    return sequence.rjust(window - (window - len(sequence)) // 2, "N").ljust(
-        window, "N"
-    )
+        results = []
+        with prediction_lock:
+            torch_device = choose_device(device)
+            network = self.network.to(torch_device).eval()
+            for view, rows in zip(
+                views, ahead(encode, views, torch_device), strict=True
+            ):
+                values = run_rows(
+                    network,
+                    rows.ids,
+                    bin_logits(network, rows, count, finish),
+                    pad_id=self.tokenizer.pad_id,
+                    batch_size=batch_size,
+                    device=torch_device,
+                    empty=(count, 0),
+                )
+                opposites = settings.opposites
+                if view.turned and opposites is not None:
+                    # `networks_beside` has two outputs of each track.
+                    of_tracks = values.reshape(*values.shape[:2], -1, len(opposites))
+                    values = of_tracks[..., opposites].reshape(values.shape)
+                results.append(values)
+        return results
 
 
 def bin_logits(
@@ -325,8 +295,6 @@ def bin_logits(
 
 
 # Windows with several bins each, so that one forward pass predicts them all.
-
-
 # Axes: n bins, W windows, K bins at the center of a window, T tracks.
 
 WINDOWS_AT_ONCE = 512
@@ -339,12 +307,6 @@ class SharedWindows(NamedTuple):
     owner: npt.NDArray[np.int64]
     place: npt.NDArray[np.int64]
 
-    def reach_beyond(self, reference: "Reference") -> npt.NDArray[np.bool_]:
-        """Whether each window (W,) extends beyond its contig."""
-        return np.array(
-            [not inside(window, reference.contigs) for window in self.windows], np.bool_
-        )
-
     def predicted(
         self, reference: "Reference", predict: Predictor, max_n: float = 1.0
     ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
@@ -355,40 +317,17 @@ class SharedWindows(NamedTuple):
         order = np.argsort(self.owner, kind="stable")
         owner = self.owner[order]
         for first in range(0, len(self.windows), WINDOWS_AT_ONCE):
-            some = self.windows[first : first + WINDOWS_AT_ONCE]
-            texts = _fetched(reference, some)
-            kept = np.array([fraction_n(text) <= max_n for text in texts])
-            if not kept.any():
+            batch = self.windows[first : first + WINDOWS_AT_ONCE]
+            texts = [reference.fetch(window) for window in batch]
+            known = np.array([fraction_n(text) <= max_n for text in texts])
+            if not known.any():
                 continue
-            values = predict(
-                [text for text, good in zip(texts, kept, strict=True) if good]
-            )
-            row = np.cumsum(kept) - 1  # index of each window among the kept ones
-            begin, end = np.searchsorted(owner, [first, first + len(some)])
+            values = predict([texts[number] for number in np.flatnonzero(known)])
+            row = np.cumsum(known) - 1  # index of each window among the known ones
+            begin, end = np.searchsorted(owner, [first, first + len(batch)])
             bins = order[begin:end]
-            bins = bins[kept[self.owner[bins] - first]]
+            bins = bins[known[self.owner[bins] - first]]
             yield bins, values[row[self.owner[bins] - first], self.place[bins]]
-
-
-def _fetched(reference: "Reference", windows: Sequence[Interval]) -> list[str]:
-    """Bases of windows on the forward strand; one that overlaps its predecessor is read with it."""
-    runs: list[list[Interval]] = []
-    for window in windows:
-        before = runs[-1][-1] if runs else None
-        if (
-            before is not None
-            and before.contig == window.contig
-            and before.start <= window.start <= before.end
-        ):
-            runs[-1].append(window)
-        else:
-            runs.append([window])
-    texts: list[str] = []
-    for run in runs:
-        first, end = run[0].start, max(window.end for window in run)
-        whole = reference.fetch(Interval(run[0].contig, first, end))
-        texts += [whole[window.start - first : window.end - first] for window in run]
-    return texts
 
 
 def share_windows(
@@ -405,15 +344,13 @@ def share_windows(
     """
     number, phase = np.divmod(np.asarray(starts, np.int64), size)
     group, place = np.divmod(number, count)
-    names = list(dict.fromkeys(contigs))
-    numbers = {name: code for code, name in enumerate(names)}
-    codes = [numbers[contig] for contig in contigs]
+    names, codes = np.unique(contigs, return_inverse=True)
     keys = np.column_stack([codes, group, phase])
-    found, owner = np.unique(keys, axis=0, return_inverse=True)
-    middles = (found[:, 1] * count + count // 2) * size + found[:, 2]
+    unique, owner = np.unique(keys, axis=0, return_inverse=True)
+    middles = (unique[:, 1] * count + count // 2) * size + unique[:, 2]
     opens = window_start(middles, size, window).tolist()
     windows = [
-        Interval(names[code], start, start + window)
-        for code, start in zip(found[:, 0].tolist(), opens, strict=True)
+        Interval(str(names[code]), start, start + window)
+        for code, start in zip(unique[:, 0].tolist(), opens, strict=True)
     ]
     return SharedWindows(windows, owner.reshape(-1), place)

@@ -1,6 +1,7 @@
 """Ensembles: regressions whose log-odds are added to a trained network's; not part of the paper.
 
-The regressions are fitted after training (`finetuning.ensembles`) and stored with the network's weights.
+The regressions are fitted after training (`finetuning.ensembles`) and stored with the network's weights. Each
+is zero until `set_weights` is called.
 
 Shapes: B batch, L tokens, K bins, T outputs, R regions of a bin.
 """
@@ -14,42 +15,38 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.genome.sequence import GAPS, PAIRS, canonical_kmers, dyad_parts
-from bigbird_dna.model.base_positions import BaseBatch, BaseOffsets, bag_sums
-from bigbird_dna.model.kmers import ReadsKmers, TokenWords
+from bigbird_dna.model.bases import BaseReader, PositionReader, bag_sums
+
+Integers = npt.NDArray[np.integer]
 
 
-class PositionMember(nn.Module):
-    """The `position` baseline as an ensemble member: the log-odds that each base of a window adds.
+class PositionMember(PositionReader):
+    """The `position` baseline as an ensemble member: the log-odds that each base of a window adds."""
 
-    It is zero until `set_weights` is called.
-    """
+    weight: Tensor  # (4 · window + 1,)
 
-    weight: Tensor  # (rows of W,)
-
-    def __init__(self, offsets: BaseOffsets) -> None:
-        super().__init__()
-        self.register_buffer("weight", torch.zeros(offsets.count))
+    def __init__(self, window: int) -> None:
+        super().__init__(window)
+        self.register_buffer("weight", torch.zeros(self.position_rows))
 
     def set_weights(self, coefficients: npt.NDArray[np.floating]) -> None:
         """Set the log-odds (window, 4) of A, C, G, T at each offset."""
-        values = torch.from_numpy(coefficients.astype(np.float32)).flatten()
-        self.weight[1:] = values.to(self.weight.device)
+        self.weight[1:] = torch.from_numpy(coefficients.astype(np.float32)).flatten()
 
-    def forward(self, bases: BaseBatch) -> Tensor:
-        """Log-odds (B, 1) of windows."""
-        return bag_sums(self.weight[:, None], bases.rows, bases.begins)
+    def forward(self, ids: Tensor, firsts: Tensor) -> Tensor:
+        """Log-odds (B, 1) of windows; arguments as for `BasePositions`."""
+        rows, starts = self.positions(ids, firsts)
+        return bag_sums(self.weight[:, None], rows, starts[:, 0])
 
 
-class KmerMember(ReadsKmers):
+class KmerMember(BaseReader):
     """A regression on k-mer frequencies as an ensemble member: the log-odds, up to a constant.
 
     Without `margins`, the frequencies are those in a row; with them, those in a range of tokens, extended by
-    each of `margins` bp at both ends. It is zero until `set_weights` is called.
+    each of `margins` bp at both ends.
     """
 
-    weight: (
-        Tensor  # (R, rows, T + 1); the last column is 1 for each k-mer, to count them
-    )
+    weight: Tensor  # (R, rows, T + 1); the last column is 1 for each k-mer: counts
 
     def __init__(
         self, k: int, outputs: int, both_strands: bool, margins: Sequence[int] = ()
@@ -62,34 +59,32 @@ class KmerMember(ReadsKmers):
 
     def set_weights(self, coefficients: npt.NDArray[np.floating]) -> None:
         """Set the log-odds per frequency of each k-mer in each region, (R · (rows − 1) · T,) in any shape."""
-        own = self.weight[:, 1:, :-1]
-        own.copy_(torch.from_numpy(coefficients.astype(np.float32)).view(own.shape))
-
-    def regions(self, ids: Tensor, spans: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the rows of the k-mers of each region of all ranges, and their starts (B K,) among them.
-
-        `spans` (B, K, 2), on the CPU, are a range's first token and the one after its last.
-        """
-        words = self.words(ids)
-        for margin in self.margins:
-            places, offsets, _ = places_in(words, spans, margin)
-            rows = words.rows[torch.from_numpy(places).to(ids.device)]
-            yield rows, torch.from_numpy(offsets.astype(np.int32)).to(ids.device)
+        weight = self.weight[:, 1:, :-1]
+        weight.copy_(
+            torch.from_numpy(coefficients.astype(np.float32)).view(weight.shape)
+        )
 
     def forward(self, ids: Tensor, spans: Tensor | None = None) -> Tensor:
-        """Log-odds (B, K, T) of ids (B, L) for ranges of tokens `spans` (B, K, 2); None: (B, T) of rows."""
+        """Log-odds (B, K, T) of ids (B, L) for ranges of tokens `spans` (B, K, 2); None: (B, T) of rows.
+
+        `spans`, on the CPU, are a range's first token and the one after its last.
+        """
+        rows, starts = self.words(ids)
         if spans is None:
-            words = self.words(ids)
-            return _mean(bag_sums(self.weight[0], words.rows, words.starts[:, 0]))
-        regions = zip(self.weight, self.regions(ids, spans), strict=True)
-        means = [_mean(bag_sums(weight, *region)) for weight, region in regions]
-        return torch.stack(means).sum(0).view(*spans.shape[:2], -1)
+            return _mean(bag_sums(self.weight[0], rows, starts[:, 0]))
+        total = torch.zeros((), device=ids.device)
+        for weight, margin in zip(self.weight, self.margins, strict=True):
+            bases, firsts, _ = bases_in(starts, spans, margin)
+            words = rows[torch.from_numpy(bases).to(ids.device)]
+            first = torch.from_numpy(firsts.astype(np.int32)).to(ids.device)
+            total = total + _mean(bag_sums(weight, words, first))
+        return total.view(*spans.shape[:2], -1)
 
 
-class DyadMember(ReadsKmers):
+class DyadMember(BaseReader):
     """Weights of each track's spaced dyads (`baselines.dyads`), whose counts in a bin's tokens are added.
 
-    A dyad is in the bin if the central bases of its two parts are. Without `set_weights` it is zero.
+    A dyad is in the bin if the central bases of its two parts are.
     """
 
     parts: Tensor  # (T, dyads of a track, 3), see `dyad_parts`: small numbers, exact in any type of weights
@@ -99,23 +94,34 @@ class DyadMember(ReadsKmers):
         super().__init__(3, both_strands=False)
         self.register_buffer("parts", torch.zeros(outputs, each, 3))
         self.register_buffer("weight", torch.zeros(outputs, each))
-        self.pairs = torch.from_numpy(_PAIR_OF_ROWS.astype(np.int64))
 
-    def set_weights(
-        self, numbers: npt.NDArray[np.integer], weight: npt.NDArray[np.floating]
-    ) -> None:
+    def set_weights(self, numbers: Integers, weight: npt.NDArray[np.floating]) -> None:
         """Set the dyads and their log-odds per count, (T, dyads of a track) each."""
         self.parts.copy_(torch.from_numpy(dyad_parts(numbers)))
         self.weight.copy_(torch.from_numpy(weight))
 
     def forward(self, ids: Tensor, spans: Tensor) -> Tensor:
         """Log-odds (B, K, T) of ids (B, L) for ranges of tokens `spans` (B, K, 2), on the CPU."""
-        self.pairs = self.pairs.to(ids.device)
-        counts = count_dyads(self.words(ids), spans).to(ids.device)
-        gap, left, right = self.parts.long().unbind(-1)
-        column = (PAIRS + 1) * gap + self.pairs[65 * left + right + 66]
-        found = counts.index_select(1, column.flatten()).view(-1, *column.shape)
-        return (found * self.weight).sum(-1).view(*spans.shape[:2], -1)
+        words, starts = self.words(ids)
+        # By NumPy: torch takes four times as long on a CPU.
+        first, regions, ends = (
+            part.astype(np.int32) for part in bases_in(starts, spans, 0)
+        )
+        sizes = np.diff(np.append(regions, len(first)))
+        rows = np.append(words.cpu().numpy(), np.int32(0))  # the last one is none
+        gaps = np.arange(GAPS, dtype=np.int32)[:, None]
+        second = first + (gaps + 3)  # (gaps, bases)
+        np.copyto(second, len(rows) - 1, where=second >= np.repeat(ends, sizes))
+        column = PAIR_OF_ROWS.take(65 * rows[first] + rows.take(second))
+        column += (PAIRS + 1) * gaps
+        width = GAPS * (PAIRS + 1)
+        column += np.repeat(width * np.arange(len(sizes), dtype=np.int32), sizes)
+        counts = np.bincount(column.ravel(), minlength=width * len(sizes))
+
+        gap, left, right = self.parts.long().cpu().numpy().transpose(2, 0, 1)
+        dyads = (PAIRS + 1) * gap + PAIR_OF_ROWS[65 * left + right + 66]  # (T, dyads)
+        of_tracks = torch.from_numpy(counts.reshape(-1, width)[:, dyads]).to(ids.device)
+        return (of_tracks * self.weight).sum(-1).view(*spans.shape[:2], -1)
 
 
 def _pair_of_rows() -> npt.NDArray[np.int32]:
@@ -125,49 +131,26 @@ def _pair_of_rows() -> npt.NDArray[np.int32]:
     return pairs.ravel()
 
 
-_PAIR_OF_ROWS = _pair_of_rows()
-_WIDTH = GAPS * (
-    PAIRS + 1
-)  # counts of a bin: for each gap those of the pairs, and of places without one
+PAIR_OF_ROWS = _pair_of_rows()
 
 
-def count_dyads(words: TokenWords, spans: Tensor) -> Tensor:
-    """The counts (B K, gaps · (`PAIRS` + 1)) of dyads in ranges of tokens, by NumPy: torch takes
-    four times as long on a CPU."""
-    places, offsets, ends = (
-        part.astype(np.int32) for part in places_in(words, spans, 0)
-    )
-    sizes = np.diff(np.append(offsets, len(places)))
-    rows = np.append(words.rows.cpu().numpy(), np.int32(0))  # the last one is none
-    gaps = np.arange(GAPS, dtype=np.int32)[:, None]
-    second = places + (gaps + 3)  # (gaps, P)
-    np.copyto(second, len(rows) - 1, where=second >= np.repeat(ends, sizes))
-    found = _PAIR_OF_ROWS.take(65 * rows[places] + rows.take(second))
-    found += (PAIRS + 1) * gaps
-    found += np.repeat(_WIDTH * np.arange(len(sizes), dtype=np.int32), sizes)
-    return torch.from_numpy(
-        np.bincount(found.ravel(), minlength=_WIDTH * len(sizes)).reshape(-1, _WIDTH)
-    )
-
-
-def places_in(
-    words: TokenWords, spans: Tensor, margin: int
+def bases_in(
+    starts: Tensor, spans: Tensor, margin: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The bases of ranges of tokens `spans` (B, K, 2), extended by `margin` bp at both ends within their row.
 
-    Returns their places among the bases of all rows, each range's (B K,) first index in these, and the places
-    at which the ranges end.
+    `starts` are those of `words`. Returns the numbers of the bases, of all ranges together; the index of each
+    range's first one (B K,); and the number of the base after each range's last.
     """
-    starts, batch = words.starts.cpu().numpy().astype(np.int64), len(spans)
-    edges = np.take_along_axis(starts, spans.numpy().reshape(batch, -1), 1).reshape(
-        -1, 2
-    )
-    begins, ends = (np.repeat(starts[:, side], len(edges) // batch) for side in (0, -1))
-    first = np.maximum(edges[:, 0] - margin, begins)
-    last = np.minimum(edges[:, 1] + margin, ends)
-    offsets = np.cumsum(last - first) - (last - first)
-    places = np.arange((last - first).sum()) + np.repeat(first - offsets, last - first)
-    return places, offsets, last
+    starts_of, batch = starts.cpu().numpy().astype(np.int64), len(spans)
+    flat_spans = spans.numpy().reshape(batch, -1)
+    edges = np.take_along_axis(starts_of, flat_spans, 1).reshape(-1, 2)
+    each = len(edges) // batch
+    first = np.maximum(edges[:, 0] - margin, np.repeat(starts_of[:, 0], each))
+    last = np.minimum(edges[:, 1] + margin, np.repeat(starts_of[:, -1], each))
+    sizes = last - first
+    firsts = np.cumsum(sizes) - sizes
+    return np.arange(sizes.sum()) + np.repeat(first - firsts, sizes), firsts, last
 
 
 def _mean(sums: Tensor) -> Tensor:
@@ -195,47 +178,39 @@ class EnsembleSum(nn.Module):
         self.position, self.kmers, self.dyads = position, kmers, dyads
         self.register_buffer("weight", torch.ones(()))
         self.register_buffer("intercept", torch.zeros(outputs))
-        self.enabled, self.beside = True, False  # see `networks_alone`
+        self.beside = False  # see `networks_beside`
 
     def added(
-        self, ids: Tensor, spans: Tensor | None = None, bases: BaseBatch | None = None
-    ) -> Tensor | None:
-        """What is added to the network's weighted log-odds, (B, T), or (B, K, T) with `spans`; None: nothing.
+        self, ids: Tensor, spans: Tensor | None = None, firsts: Tensor | None = None
+    ) -> Tensor:
+        """What is added to the network's weighted log-odds, (B, T), or (B, K, T) with `spans`.
 
-        `spans` (B, K, 2) are the tokens of bins in ids (B, L), `bases` those of aligned windows.
+        `spans` (B, K, 2) are the tokens of bins in ids (B, L); `firsts` as for `BasePositions`.
         """
-        if self.training or not self.enabled:
-            return None
-        total = self.intercept.expand(
-            len(ids), *(() if spans is None else spans.shape[1:2]), -1
-        )
+        bins = () if spans is None else spans.shape[1:2]
+        total = self.intercept.expand(len(ids), *bins, -1)
         if self.kmers is not None:
             total = total + self.kmers(ids, spans)
         if self.dyads is not None and spans is not None:
             total = total + self.dyads(ids, spans)
-        if self.position is not None and bases is not None:
-            total = total + self.position(bases)
+        if self.position is not None and firsts is not None:
+            total = total + self.position(ids, firsts)
         return total
 
-    def forward(self, logits: Tensor, added: Tensor | None) -> Tensor:
+    def forward(self, logits: Tensor, added: Tensor) -> Tensor:
         """The log-odds of the ensemble, from those of the network and the result of `added`."""
-        if added is None:
-            return logits
         total = logits * self.weight + added
         return torch.cat([total, logits], dim=-1) if self.beside else total
 
 
 @contextmanager
-def networks_alone(network: nn.Module, beside: bool = False) -> Iterator[None]:
-    """A context in which ensembles in `network` return the log-odds of the network without regressions.
-
-    With `beside`, these follow the log-odds of the ensemble, as further outputs.
-    """
-    parts = [part for part in network.modules() if isinstance(part, EnsembleSum)]
-    for part in parts:
-        part.enabled, part.beside = beside, beside
+def networks_beside(network: nn.Module) -> Iterator[None]:
+    """A context in which ensembles also return the log-odds of the network alone, as further outputs."""
+    sums = [part for part in network.modules() if isinstance(part, EnsembleSum)]
+    for part in sums:
+        part.beside = True
     try:
         yield
     finally:
-        for part in parts:
-            part.enabled, part.beside = True, False
+        for part in sums:
+            part.beside = False

@@ -14,12 +14,7 @@ from torch import Tensor, nn
 from bigbird_dna.attention.call import copied
 from bigbird_dna.attention.native_kernel import PackedLayers
 from bigbird_dna.config.network import EncoderConfig
-from bigbird_dna.model.base_positions import (
-    BaseBatch,
-    BaseOffsets,
-    BasePositions,
-    BaseTerms,
-)
+from bigbird_dna.model.bases import BasePositions
 from bigbird_dna.model.encoder import Encoder, Layer
 from bigbird_dna.model.ensemble import (
     DyadMember,
@@ -31,13 +26,9 @@ from bigbird_dna.model.input_embeddings import initialize, rotation
 from bigbird_dna.model.kernels import (
     ACTIVATIONS,
     Linear,
-    elementwise,
     linear,
-    row_linear,
 )
-from bigbird_dna.model.settings import BinPooling, Head, Pooling
-
-QUESTION_PENALTY = 1e6  # subtracted from the scores of question tokens
+from bigbird_dna.model.settings import ChromatinSettings, Head, Pooling
 
 
 class BareEncoder(nn.Module):
@@ -106,11 +97,11 @@ class PretrainingNetwork(nn.Module):
         self, ids: Tensor, lengths: Tensor, segments: Tensor | None, masked: Tensor
     ) -> PretrainingOutput:
         """Logits only at the flat positions `masked` (M,) of ids (B, L), the only ones needed."""
-        wanted = masked
+        selected = masked
         if self.next_sentence is not None:
             firsts = torch.arange(len(ids), device=ids.device) * ids.shape[1]
-            wanted = torch.cat([masked, firsts])
-        hidden = self.encoder(ids, lengths, segments, wanted=wanted)
+            selected = torch.cat([masked, firsts])
+        hidden = self.encoder(ids, lengths, segments, selected=selected)
         chosen = hidden[: len(masked)]  # (M, D)
         return PretrainingOutput(
             self.masked_tokens(chosen, self.encoder.embeddings.token.weight),
@@ -123,8 +114,9 @@ class PretrainingNetwork(nn.Module):
 class Classifier(nn.Module):
     """Encoder with `outputs` logits on [CLS] or the mean over tokens, by one layer (App. F.2) or two.
 
-    With `offsets` the inputs are aligned windows and tokens have `BasePositions`. With `member`, an ensemble
-    with a `PositionMember` has one output; `kmers` is the k of an ensemble's `KmerMember`, 0 for none; with
+    In aligned windows of `position_window` bp, tokens have `BasePositions`; 0: they have not. Regressions that
+    an ensemble adds to the logits are in `ensemble`, and not part of `forward`: a `PositionMember` of aligned
+    windows of `member_window` bp, and a `KmerMember` of k-mers of `kmers` bases; 0 for none. With
     `both_strands` it counts a k-mer and its reverse complement as one.
     """
 
@@ -134,21 +126,19 @@ class Classifier(nn.Module):
         outputs: int,
         pooling: Pooling = "cls",
         head: Head = "dense",
-        offsets: BaseOffsets | None = None,
         *,
-        base_positions: bool = True,
-        member: bool = False,
+        position_window: int = 0,
+        member_window: int = 0,
         kmers: int = 0,
         both_strands: bool = False,
     ) -> None:
         super().__init__()
         self.encoder = Encoder(config)
-        self.base_positions = self.ensemble = position = None
-        if offsets is not None and base_positions:
-            self.base_positions = BasePositions(offsets, config.hidden)
-        if offsets is not None and member:
-            position = PositionMember(offsets)
-        if position is not None or kmers:
+        self.base_positions = self.ensemble = None
+        if position_window:
+            self.base_positions = BasePositions(position_window, config.hidden)
+        if member_window or kmers:
+            position = PositionMember(member_window) if member_window else None
             words = KmerMember(kmers, outputs, both_strands) if kmers else None
             self.ensemble = EnsembleSum(outputs, position, words)
         self.pooling, self.outputs = pooling, outputs
@@ -165,64 +155,38 @@ class Classifier(nn.Module):
         ids: Tensor,
         lengths: Tensor,
         segments: Tensor | None = None,
-        bases: BaseBatch | BaseTerms | None = None,
+        firsts: Tensor | None = None,
     ) -> Tensor:
-        """Token ids (B, L) with true lengths (B,) → logits (B, T).
+        """Token ids (B, L) with true lengths (B,) → logits (B, T) of the network alone.
 
-        `bases` are the bases of tokens in aligned windows, or the result of `base_terms`; None: not aligned.
+        `firsts` (B,) are the bp of an aligned window before its row's first base; None: not aligned.
         """
-        terms = bases if isinstance(bases, BaseTerms) else self.base_terms(ids, bases)
-        hidden = self.encoder(ids, lengths, segments, terms.embeddings)
-        pooled = (
-            hidden[:, 0] if self.pooling == "cls" else mean_over_tokens(hidden, lengths)
-        )
-        logits = self.head_logits(pooled)
-        return logits if self.ensemble is None else self.ensemble(logits, terms.logits)
-
-    def base_terms(self, ids: Tensor, bases: BaseBatch | None = None) -> BaseTerms:
-        """The terms added for the bases of the tokens."""
-        embeddings = logits = None
-        if self.base_positions is not None and bases is not None:
-            embeddings = self.base_positions(bases)
-        if self.ensemble is not None:
-            logits = self.ensemble.added(ids, bases=bases)
-        return BaseTerms(embeddings, logits)
+        added = None
+        if self.base_positions is not None and firsts is not None:
+            added = self.base_positions(ids, firsts)
+        hidden = self.encoder(ids, lengths, segments, added)
+        if self.pooling == "cls":
+            pooled = hidden[:, 0]
+        else:
+            pooled = mean_over_tokens(hidden, lengths)
+        if torch.is_grad_enabled() or pooled.device.type != "cpu":
+            return self.head_logits(pooled)
+        # One by one, as the bits of a row must not depend on the others.
+        return torch.cat([self.head_logits(row) for row in pooled.split(1)])
 
     def head_logits(self, pooled: Tensor) -> Tensor:
         """Vectors (B, D) → logits (B, T)."""
         inner = pooled
         if self.dense is not None:
-            inner = row_linear(self.dense, self.dropout(pooled))
-            inner = (
-                self.activation(inner)
-                if torch.is_grad_enabled()
-                else elementwise(self.activation, inner)
-            )
-        return row_linear(self.output, self.dropout(inner))
+            inner = self.activation(self.dense(self.dropout(pooled)))
+        return self.output(self.dropout(inner))  # type: ignore[no-any-return]
 
 
 def mean_over_tokens(hidden: Tensor, lengths: Tensor) -> Tensor:
     """Mean of hidden states (B, L, D) over the true tokens of each row → (B, D)."""
-    on_cpu = (
-        hidden.device.type == lengths.device.type == "cpu"
-        and not torch.compiler.is_compiling()
-    )
-    if on_cpu and bool((lengths == hidden.shape[1]).all()):
-        return (
-            hidden.sum(1) / hidden.shape[1]
-        )  # the same bits, with half the operations
-    lengths = copied(lengths, hidden.device)
-    present = (
-        torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None]
-    )  # (B, L)
-    return (hidden * present[..., None]).sum(1) / lengths[:, None]
-
-
-class SpanOutput(NamedTuple):
-    """Scores of a span's first and last token."""
-
-    start: Tensor  # (B, L)
-    end: Tensor  # (B, L)
+    lengths = copied(lengths, hidden.device)[:, None]
+    present = torch.arange(hidden.shape[1], device=hidden.device) < lengths  # (B, L)
+    return (hidden * present[..., None]).sum(1) / lengths
 
 
 class QuestionAnswerer(nn.Module):
@@ -245,42 +209,10 @@ class QuestionAnswerer(nn.Module):
         for part in (self.intermediate, self.output, self.spans):
             initialize(part, config.hidden)
 
-    def forward(
-        self,
-        ids: Tensor,
-        lengths: Tensor,
-        question_lengths: Tensor,
-        segments: Tensor | None = None,
-    ) -> SpanOutput:
-        """Scores of every token of ids (B, L) with true lengths (B,).
-
-        `question_lengths` (B,) are the lengths of [CLS] question [SEP], as computed by the function of this
-        name. These tokens cannot be answers, except [CLS], whose score is for contexts without an answer.
-        `segments` (B, L); None: 0 for the question, 1 for the rest.
-        """
-        asked = (
-            torch.arange(ids.shape[1], device=ids.device) < question_lengths[:, None]
-        )  # (B, L)
-        hidden = self.encoder(
-            ids, lengths, (~asked).long() if segments is None else segments
-        )
-        start, end = self.scores(hidden, asked).unbind(-1)
-        return SpanOutput(start, end)
-
-    def scores(self, hidden: Tensor, asked: Tensor) -> Tensor:
-        """Scores (B, L, 2) of hidden states (B, L, D); `asked` (B, L) is true for question tokens."""
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Scores (B, L, 2) of a span's first and last token, of hidden states (B, L, D)."""
         inner = self.activation(self.intermediate(self.dropout(hidden)))  # (B, L, I)
-        scores = self.spans(
-            self.norm(self.dropout(self.output(inner)) + hidden)
-        )  # (B, L, 2)
-        first = torch.zeros_like(asked)
-        first[:, 0] = True
-        return scores - (asked & ~first)[..., None] * QUESTION_PENALTY  # type: ignore[no-any-return]
-
-
-def question_lengths(ids: Tensor, sep_id: int) -> Tensor:
-    """Tokens up to and including the first [SEP] of ids (B, L) → (B,); 1 for a row without [SEP]."""
-    return (ids == sep_id).int().argmax(-1) + 1
+        return self.spans(self.norm(self.dropout(self.output(inner)) + hidden))  # type: ignore[no-any-return]
 
 
 # The chromatin network: one logit per track, for one bin or several adjacent ones.
@@ -297,67 +229,58 @@ class ChromatinNetwork(nn.Module):
     several bins; a mean alone hides a site of three tokens among fifty. `bin_layers`, for "bin" only, are
     layers of full attention across the bins, between pooling and head: they connect a site with every bin in
     one step. `head` "linear" (as in the paper) is one layer on the pooled vector; "dense", required by bin
-    layers, adds a hidden layer. With `kmers`, their k, the network is in an ensemble with a `KmerMember` that
-    reads the k-mers in the tokens of a bin, and those up to `kmer_margin` bp around them, and, with `dyads`
-    per track, a `DyadMember`.
+    layers, adds a hidden layer. With `ensemble_kmers`, the network is in an ensemble with a `KmerMember` that
+    reads the k-mers in the tokens of a bin, and those up to `kmer_margin` bp around them, and, with
+    `ensemble_dyads` per track, a `DyadMember`.
     """
 
-    def __init__(
-        self,
-        config: EncoderConfig,
-        tracks: int,
-        pooling: BinPooling,
-        bin_layers: int = 0,
-        head: Head = "dense",
-        kmers: int = 0,
-        kmer_margin: int = 0,
-        dyads: int = 0,
-    ) -> None:
+    def __init__(self, config: EncoderConfig, settings: ChromatinSettings) -> None:
         super().__init__()
-        hidden = config.hidden
+        hidden, tracks = config.hidden, len(settings.tracks)
         self.encoder = Encoder(config)
         self.ensemble = None
-        if kmers:
-            words = KmerMember(
-                kmers, tracks, both_strands=True, margins=(0, kmer_margin)
-            )
-            self.ensemble = EnsembleSum(
-                tracks, None, words, DyadMember(tracks, dyads) if dyads else None
-            )
-        self.pooling = pooling
-        width = hidden * (1 if pooling == "cls" else 2)
-        self.dense = Linear(width, hidden) if head == "dense" else None
+        if settings.ensemble_kmers:
+            margins = (0, settings.kmer_margin)
+            words = KmerMember(settings.ensemble_kmers, tracks, True, margins)
+            dyads = None
+            if settings.ensemble_dyads:
+                dyads = DyadMember(tracks, settings.ensemble_dyads)
+            self.ensemble = EnsembleSum(tracks, None, words, dyads)
+        self.pooling = settings.pooling
+        width = hidden * (1 if self.pooling == "cls" else 2)
+        is_dense = settings.head == "dense"
+        self.dense = Linear(width, hidden) if is_dense else None
         self.activation = ACTIVATIONS[config.activation]
-        self.bins = BinLayers(config, bin_layers) if bin_layers else None
-        self.output = Linear(hidden if head == "dense" else width, tracks)
+        self.bins = None
+        if settings.bin_layers:
+            self.bins = BinLayers(config, settings.bin_layers)
+        self.output = Linear(hidden if is_dense else width, tracks)
         self.dropout = nn.Dropout(config.dropout)
         for part in (self.dense, self.output):
             if part is not None:
                 initialize(part, hidden)
 
     def forward(
-        self, ids: Tensor, lengths: Tensor, spans: Tensor, wanted: slice = slice(None)
+        self, ids: Tensor, lengths: Tensor, spans: Tensor, selected: slice = slice(None)
     ) -> Tensor:
         """Token ids (B, L), true lengths (B,), tokens of each bin (B, K, 2) → logits (B, K, T).
 
         `spans[b, k]` are a bin's first token and the one after its last. With pooling "cls", K is 1 and the
         span is ignored. With bin layers, bins must be adjacent and in the window's order. Only the logits of
-        `wanted` bins are returned; the others provide context.
+        `selected` bins are returned; the others provide context. In training, regressions are left out.
         """
         hidden = self.encoder(ids, lengths)
         pooled = hidden[:, :1] if self.pooling == "cls" else pool_bins(hidden, spans)
-        logits = self.head_logits(pooled)[:, wanted]
-        if self.ensemble is not None:
-            logits = self.ensemble(logits, self.ensemble.added(ids, spans[:, wanted]))
+        logits = self.head_logits(pooled)[:, selected]
+        if self.ensemble is not None and not self.training:
+            logits = self.ensemble(logits, self.ensemble.added(ids, spans[:, selected]))
         return logits
 
     def head_logits(self, pooled: Tensor) -> Tensor:
         """Vectors (B, K, D) or (B, K, 2 D) of bins → logits (B, K, T)."""
-        inner = (
-            pooled
-            if self.dense is None
-            else self.activation(self.dense(self.dropout(pooled)))
-        )
+        inner = pooled
+        if self.dense is not None:
+            inner = self.activation(self.dense(self.dropout(pooled)))
         if self.bins is not None:
             inner = self.bins(inner)
         return self.output(self.dropout(inner))  # type: ignore[no-any-return]
@@ -403,12 +326,12 @@ class ChromatinEnsemble(nn.Module):
         self.members = nn.ModuleList(members)
 
     def forward(
-        self, ids: Tensor, lengths: Tensor, spans: Tensor, wanted: slice = slice(None)
+        self, ids: Tensor, lengths: Tensor, spans: Tensor, selected: slice = slice(None)
     ) -> Tensor:
         """As for `ChromatinNetwork`."""
         of_members = []
         for member in self.members:
-            of_members.append(member(ids, lengths, spans, wanted).float())
+            of_members.append(member(ids, lengths, spans, selected).float())
         logits = torch.stack(of_members)
         log_on = nn.functional.logsigmoid(logits).logsumexp(0)  # + ln M, as in log_off
         log_off = nn.functional.logsigmoid(-logits).logsumexp(0)

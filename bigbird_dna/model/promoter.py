@@ -3,7 +3,7 @@
 From sequences to predictions, for fine-tuning, evaluation and scoring. Axes: N sequences, T outputs.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from bigbird_dna.errors import UsageError, check_at_least_one, check_fraction
 from bigbird_dna.genome.given_sequences import (
@@ -23,21 +22,9 @@ from bigbird_dna.genome.given_sequences import (
     window_at_tss,
 )
 from bigbird_dna.genome.sequence import fraction_n, reverse_complement
-from bigbird_dna.model.base_positions import (
-    BaseTerms,
-    PaddedBases,
-    TokenBases,
-)
-from bigbird_dna.model.batching import Ids, View, pad, placed_rows, run_rows
-from bigbird_dna.model.ensemble import networks_alone
+from bigbird_dna.model.batching import Ids, View, placed_rows, run_rows
 from bigbird_dna.model.heads import Classifier
-from bigbird_dna.model.inference import (
-    ahead,
-    choose_device,
-    cpu_threads,
-    prediction_lock,
-    sent,
-)
+from bigbird_dna.model.inference import ahead, choose_device, prediction_lock
 from bigbird_dna.model.kernels import row_sigmoid
 from bigbird_dna.model.model import LoadedModel, finish_of
 from bigbird_dna.model.settings import (
@@ -48,8 +35,6 @@ from bigbird_dna.model.settings import (
 from bigbird_dna.tokens.interface import Tokenizer
 
 Predictions = npt.NDArray[np.float32]
-SUMMED_VALUES = 1 << 24
-"""Maximum number of values of embeddings computed at once: 64 MB."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,11 +48,15 @@ class LoadedClassifier(LoadedModel):
         """Predictions (B, T) of the network's logits (B, T)."""
         return row_sigmoid(logits)
 
+    def score(self, logits: Tensor) -> Tensor:
+        """Scores (B, T) of the network's logits (B, T), see `view_scores`."""
+        return logits
+
     @property
     def views(self) -> list[View]:
         """The views of a window: on both strands if windows have no direction."""
         cuts = view_cuts(self.settings.views, self.settings.jitter)
-        strands = (False, True)[: 1 + self.settings.both_strands]
+        strands = (False, True) if self.settings.both_strands else (False,)
         return [View(turned, cut) for turned in strands for cut in cuts]
 
     def window_predictions(
@@ -82,14 +71,15 @@ class LoadedClassifier(LoadedModel):
         `computing` are the batch size and the device, as of `predict`.
         """
         known = None if logits is None else logits.swapaxes(0, 1)
-        found = self._each_view(windows, self.views, self.finish, known, **computing)
-        return np.asarray(found.mean(0, dtype=np.float64), np.float32)
+        values = self._each_view(windows, self.views, self.finish, known, **computing)
+        return np.asarray(values.mean(0, dtype=np.float64), np.float32)
 
     def network_logits(self, windows: Sequence[str], **computing: Any) -> Predictions:
         """Logits (N, V, T) of windows in the model's V views, without the regressions of an ensemble."""
-        with prediction_lock, networks_alone(self.network):
-            found = self._each_view(windows, self.views, lambda x: x, **computing)
-        return found.swapaxes(0, 1)
+        logits = self._each_view(
+            windows, self.views, lambda x: x, alone=True, **computing
+        )
+        return logits.swapaxes(0, 1)
 
     def view_scores(
         self, windows: Sequence[str], views: Sequence[View], **computing: Any
@@ -100,10 +90,6 @@ class LoadedClassifier(LoadedModel):
         """
         return self._each_view(windows, views, self.score, **computing)
 
-    def score(self, logits: Tensor) -> Tensor:
-        """Scores (B, T) of the network's logits (B, T), see `view_scores`."""
-        return logits
-
     def _each_view(
         self,
         windows: Sequence[str],
@@ -111,63 +97,51 @@ class LoadedClassifier(LoadedModel):
         finish: Callable[[Tensor], Tensor],
         logits: Iterable[Predictions] | None = None,
         *,
+        alone: bool = False,
         batch_size: int = 32,
         device: str = "auto",
     ) -> Predictions:
-        """What `finish` makes of the logits of windows in each view, (V, N, T); `logits` are those of the
-        network alone, if they are known.
+        """What `finish` makes of the logits of windows in each view, (V, N, T); `alone`: of the network.
 
-        The network reads at most `max_length` tokens of a window, the regressions of an ensemble all of it.
+        `logits` are those of the network alone, if they are known. The network reads at most `max_length`
+        tokens of a window, the regressions of an ensemble all of it.
         """
+
+        def encode(view: View, positions: int | None = self.config.max_length) -> Any:
+            texts = windows
+            if view.turned:
+                texts = [reverse_complement(window) for window in windows]
+            return promoter_rows(
+                self.tokenizer,
+                texts,
+                [view.cut] * len(texts),
+                self.settings,
+                positions,
+                torch.get_num_threads(),
+                view.phase,
+            )
+
         with prediction_lock:
-            place = choose_device(device)
-            network = self.network.to(place).eval()
-            ensemble = network.ensemble
-            pad_id = self.tokenizer.pad_id
-            threads = torch.get_num_threads()  # of this thread
-            whole = added = None
-            if ensemble is not None and ensemble.enabled:
-                whole = self._view_rows(windows, View(), None, threads)
-                added = added_logits(network, whole, pad_id, place)
-
-            def encode(view: View) -> "PromoterRows":
-                most = self.config.max_length
-                longest = 0 if whole is None else max(map(len, whole.ids), default=0)
-                if whole is not None and view == View() and longest <= most:
-                    return whole
-                return self._view_rows(windows, view, most, threads)
-
+            torch_device = choose_device(device)
+            network = self.network.to(torch_device).eval()
+            computing = self.tokenizer.pad_id, batch_size, torch_device
+            added = None
+            if network.ensemble is not None and not alone:
+                whole = encode(View(), None)
+                added = torch.from_numpy(added_logits(network, whole, *computing))
             if logits is None:
                 logits = []
-                for rows in ahead(encode, views, place):
-                    found = row_logits(network, rows, pad_id, batch_size, place)
-                    logits.append(found)
+                for rows in ahead(encode, views, torch_device):
+                    logits.append(row_logits(network, rows, *computing))
             scores = []
-            with cpu_threads(1), torch.inference_mode():
-                for found in logits:
-                    values = sent(torch.from_numpy(found), place)
-                    if ensemble is not None:
-                        values = ensemble(values, added)
-                    scores.append(finish(values).cpu().numpy())
+            for of_view in logits:
+                values = torch.from_numpy(of_view).to(torch_device)
+                if added is not None and network.ensemble is not None:
+                    values = network.ensemble(values, added.to(torch_device))
+                scores.append(finish(values).cpu().numpy())
         stacked = np.stack(scores)
         self.check_predictions(stacked)
         return stacked
-
-    def _view_rows(
-        self, windows: Sequence[str], view: View, positions: int | None, threads: int
-    ) -> "PromoterRows":
-        """Tokens of windows in a view, at most `positions`."""
-        if view.turned:
-            windows = [reverse_complement(window) for window in windows]
-        return promoter_rows(
-            self.tokenizer,
-            windows,
-            [view.cut] * len(windows),
-            self.settings,
-            positions,
-            threads,
-            view.phase,
-        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -177,8 +151,8 @@ class LoadedPromoterModel(LoadedClassifier):
     settings: PromoterSettings
 
     def _described(self) -> list[str]:
-        own = self.settings
-        return [f"window {own.window:,} bp with the TSS at {own.upstream:,}"]
+        settings = self.settings
+        return [f"window {settings.window:,} bp with the TSS at {settings.upstream:,}"]
 
     @property
     def tss_reach(self) -> tuple[int, int]:
@@ -224,8 +198,7 @@ class LoadedPromoterModel(LoadedClassifier):
 
         Returns
         -------
-        Probabilities (N,), float32, or (1,) for one string; for a Series, a Series with its index. Each
-        depends, to 1e-6, only on its sequence and the model. A model with several `views` returns the mean
+        Probabilities (N,), float32, or (1,) for one string. Each depends, to 1e-6, only on its sequence and the model. A model with several `views` returns the mean
         over that number of tokenizations of the window; the regressions of an ensemble read the whole window.
 
         Raises
@@ -242,40 +215,35 @@ class LoadedPromoterModel(LoadedClassifier):
         check_at_least_one({"batch_size": batch_size})
         check_fraction("max_n", max_n)
         finish = finish_of(self, calibrated)
-        given = read_sequences(sequences)
-        own = self.settings
+        inputs = read_sequences(sequences)
+        upstream, window = self.settings.upstream, self.settings.window
         if tss_offset is None:
             hint = f"tss_offset=N scores it with its TSS at base N; {PADDING}"
-            texts = fit_windows(given, own.window, pad, hint)
-            windows = [filled(text, own.window) for text in texts]
+            texts = fit_windows(inputs, window, pad, hint)
+            windows = [filled(text, window) for text in texts]
         else:
             if tss_offset < 0 or pad:
                 raise UsageError(
                     f"tss_offset {tss_offset}: must be at least 0, and without pad"
                 )
-            start = tss_offset - own.upstream
-            texts = [
-                text[max(start, 0) : max(start + own.window, 0)] for text in given.texts
-            ]
-            for text, name in zip(texts, given.names, strict=True):
-                if not text:
+            start = tss_offset - upstream
+            texts, windows = [], []
+            for text, name in zip(inputs.texts, inputs.names, strict=True):
+                inside = text[max(start, 0) : max(start + window, 0)]
+                if not inside:
                     raise UsageError(
                         f"{name}: no base of it is in the window at tss_offset {tss_offset}"
                     )
-            windows = [
-                window_at_tss(text, tss_offset, own.upstream, own.downstream)
-                for text in given.texts
-            ]
-        kept = np.array([fraction_n(text) <= max_n for text in texts], bool)
-        scored = [window for window, good in zip(windows, kept, strict=True) if good]
+                texts.append(inside)
+                windows.append(
+                    window_at_tss(text, tss_offset, upstream, self.settings.downstream)
+                )
+        known = np.array([fraction_n(text) <= max_n for text in texts], bool)
+        scored = [windows[number] for number in np.flatnonzero(known)]
+        probs = self.window_probabilities(scored, batch_size=batch_size, device=device)
         values = np.full(len(windows), np.nan, np.float32)
-        found = self.window_probabilities(scored, batch_size=batch_size, device=device)
-        values[kept] = found if finish is None else finish(found)
-        if given.labels is None:
-            return values
-        import pandas as pd
-
-        return pd.Series(values, index=given.labels, name="probability")
+        values[known] = probs if finish is None else finish(probs)
+        return values
 
     def window_probabilities(
         self,
@@ -294,13 +262,10 @@ class LoadedSequenceModel(LoadedClassifier):
     settings: SequenceSettings
 
     def _described(self) -> list[str]:
-        own = self.settings
-        length = (
-            "sequences of any length"
-            if own.length is None
-            else f"sequences of {own.length:,} bp"
-        )
-        return [own.kind, length, f"{len(own.outputs):,} outputs"]
+        settings, length = self.settings, "sequences of any length"
+        if settings.length is not None:
+            length = f"sequences of {settings.length:,} bp"
+        return [settings.kind, length, f"{len(settings.outputs):,} outputs"]
 
     def finish(self, logits: Tensor) -> Tensor:
         """Probabilities of labels or classes, or the labels of a regression."""
@@ -310,14 +275,13 @@ class LoadedSequenceModel(LoadedClassifier):
         return logits.softmax(1) if kind == "multiclass" else row_sigmoid(logits)
 
     def score(self, logits: Tensor) -> Tensor:
-        own = self.settings
-        if own.kind == "regression":
-            return logits * logits.new_tensor(own.deviations) + logits.new_tensor(
-                own.means
-            )
-        if own.kind != "multiclass":
+        settings = self.settings
+        if settings.kind == "regression":
+            deviations = logits.new_tensor(settings.deviations)
+            return logits * deviations + logits.new_tensor(settings.means)
+        if settings.kind != "multiclass":
             return logits
-        others = logits.new_full((logits.shape[1],) * 2, 0).fill_diagonal_(-torch.inf)
+        others = logits.new_zeros((logits.shape[1],) * 2).fill_diagonal_(-torch.inf)
         return logits - (logits[:, None] + others).logsumexp(2)
 
     def predict(
@@ -340,7 +304,7 @@ class LoadedSequenceModel(LoadedClassifier):
         Returns
         -------
         Array (N, T), float32, with a column per output: probabilities of the labels, or of the classes, or
-        the labels of a regression. For a Series, a table with its index, and columns named by the outputs.
+        the labels of a regression.
 
         Raises
         ------
@@ -349,23 +313,17 @@ class LoadedSequenceModel(LoadedClassifier):
         """
         check_at_least_one({"batch_size": batch_size})
         check_fraction("max_n", max_n)
-        given, length = read_sequences(sequences), self.settings.length
-        windows = given.texts if length is None else fit_windows(given, length, pad)
-        kept = np.array([fraction_n(window) <= max_n for window in windows], bool)
-        scored = [window for window, good in zip(windows, kept, strict=True) if good]
+        inputs, length = read_sequences(sequences), self.settings.length
+        windows = inputs.texts if length is None else fit_windows(inputs, length, pad)
+        known = np.array([fraction_n(window) <= max_n for window in windows], bool)
+        scored = [windows[number] for number in np.flatnonzero(known)]
+        if length is not None:
+            scored = [filled(window, length) for window in scored]
         values = np.full((len(windows), len(self.settings.outputs)), np.nan, np.float32)
-        values[kept] = self.window_predictions(
-            scored if length is None else [filled(window, length) for window in scored],
-            batch_size=batch_size,
-            device=device,
+        values[known] = self.window_predictions(
+            scored, batch_size=batch_size, device=device
         )
-        if given.labels is None:
-            return values
-        import pandas as pd
-
-        return pd.DataFrame(
-            values, index=given.labels, columns=[*self.settings.outputs]
-        )
+        return values
 
 
 def view_cuts(views: int, jitter: int) -> list[tuple[int, int]]:
@@ -381,12 +339,12 @@ def view_cuts(views: int, jitter: int) -> list[tuple[int, int]]:
 
 
 class PromoterRows(NamedTuple):
-    """Inputs of a promoter classifier for windows."""
+    """Inputs of a classifier for windows."""
 
     ids: list[Ids]
-    bases: TokenBases | None = (
-        None  # of the tokens; None: the classifier has no base positions
-    )
+    firsts: npt.NDArray[
+        np.int64
+    ]  # (N,) bp of a window before the first base of its row
 
 
 def promoter_rows(
@@ -400,40 +358,43 @@ def promoter_rows(
 ) -> PromoterRows:
     """Tokens of each window, after cropping `cuts` bp at the left and right end; at most `positions`, if any.
 
-    With base positions, also the bases of the tokens, with offsets in the whole window. `phase` as in
-    `Tokenizer.split_batch`.
+    `phase` as in `Tokenizer.split_batch`.
     """
-    views = [
+    texts = [
         window[left : len(window) - right]
         for window, (left, right) in zip(windows, cuts, strict=True)
     ]
-    placed = placed_rows(tokenizer, views, positions, settings.anchor, threads, phase)
-    rows = [row for row, _ in placed]
-    if (offsets := settings.offsets) is None:
-        return PromoterRows(rows)
-    firsts, skipped = [left for left, _ in cuts], [bp for _, bp in placed]
-    return PromoterRows(
-        rows, offsets.token_bases(tokenizer, rows, views, firsts, skipped)
-    )
+    placed = placed_rows(tokenizer, texts, positions, settings.anchor, threads, phase)
+    firsts = [
+        left + skipped for (left, _), (_, skipped) in zip(cuts, placed, strict=True)
+    ]
+    return PromoterRows([row for row, _ in placed], np.array(firsts, np.int64))
 
 
 def added_logits(
-    network: Classifier, rows: PromoterRows, pad_id: int, device: torch.device
-) -> Tensor | None:
-    """The log-odds (N, 1) that an ensemble adds to those of its network for whole windows; None: nothing."""
-    assert network.ensemble is not None
-    found: list[Tensor] = []
-    with cpu_threads(1), torch.inference_mode():
-        for first, last in _groups(network, rows):
-            ids = sent(pad(rows.ids[first:last], pad_id)[0], device)
-            bases = None
-            if rows.bases is not None:
-                numbers = np.arange(first, last)
-                bases = _sent(rows.bases.padded(numbers, ids.shape[1]), device).batch()
-            added = network.ensemble.added(ids, bases=bases)
-            if added is not None:
-                found.append(added)
-    return torch.cat(found) if found else None
+    network: Classifier,
+    rows: PromoterRows,
+    pad_id: int,
+    batch_size: int,
+    device: torch.device,
+) -> Predictions:
+    """The log-odds (N, T) that an ensemble adds to those of its network for whole windows."""
+    ensemble = network.ensemble
+    assert ensemble is not None
+
+    def run(ids: Tensor, _: Tensor, numbers: npt.NDArray[np.intp]) -> Tensor:
+        return ensemble.added(ids, firsts=torch.from_numpy(rows.firsts[numbers]))
+
+    return run_rows(
+        ensemble,
+        rows.ids,
+        run,
+        pad_id=pad_id,
+        batch_size=batch_size,
+        device=device,
+        empty=(network.outputs,),
+        shared=True,
+    )
 
 
 def row_logits(
@@ -444,58 +405,18 @@ def row_logits(
     device: torch.device,
 ) -> Predictions:
     """Logits (N, T) of a classifier, without the regressions of an ensemble."""
-    assert isinstance(network, Classifier)
-    positions = network.base_positions
-    groups: Iterable[tuple[int, int]] = [(0, len(rows.ids))]
-    if positions is not None:
-        groups = _groups(network, rows)
-    parts = [np.empty((0, network.outputs), np.float32)]
-    for first, last in groups:
-        embeddings: Tensor | None = None
-        if rows.bases is not None and positions is not None:
-            # For many rows at once: row by row takes ten times as long. Each depends only on its own row, and
-            # further threads would spin while waiting for work.
-            numbers = np.arange(first, last)
-            longest = max(map(len, rows.ids[first:last]))
-            with cpu_threads(1), torch.inference_mode():
-                bases = _sent(rows.bases.padded(numbers, longest), device)
-                embeddings = positions(bases.batch())
 
-        def run(
-            ids: Tensor,
-            lengths: Tensor,
-            chosen: npt.NDArray[np.intp],
-            embeddings: Tensor | None = embeddings,
-        ) -> Tensor:
-            added = None
-            if embeddings is not None:
-                added = embeddings[sent(torch.from_numpy(chosen), device)]
-                # Padded, or cropped, to the tokens of this call.
-                added = F.pad(added, (0, 0, 0, ids.shape[1] - added.shape[1]))
-            logits: Tensor = network(ids, lengths, bases=BaseTerms(added))
-            return logits.float()
+    def run(ids: Tensor, lengths: Tensor, numbers: npt.NDArray[np.intp]) -> Tensor:
+        firsts = torch.from_numpy(rows.firsts[numbers])
+        return network(ids, lengths, firsts=firsts)  # type: ignore[no-any-return]
 
-        found = run_rows(
-            network,
-            rows.ids[first:last],
-            run,
-            pad_id=pad_id,
-            batch_size=batch_size,
-            device=device,
-            empty=(network.outputs,),
-            shared=True,
-        )
-        parts.append(found)
-    return np.concatenate(parts)
-
-
-def _groups(network: Classifier, rows: PromoterRows) -> Iterator[tuple[int, int]]:
-    """Row ranges whose tokens have embeddings of at most `SUMMED_VALUES` values."""
-    values = max(map(len, rows.ids), default=1) * network.encoder.config.hidden
-    step = max(1, SUMMED_VALUES // values)
-    for first in range(0, len(rows.ids), step):
-        yield first, min(first + step, len(rows.ids))
-
-
-def _sent(bases: PaddedBases, device: torch.device) -> PaddedBases:
-    return PaddedBases(*(sent(part, device) for part in bases))
+    return run_rows(
+        network,
+        rows.ids,
+        run,
+        pad_id=pad_id,
+        batch_size=batch_size,
+        device=device,
+        empty=(network.outputs,),  # type: ignore[arg-type]
+        shared=True,
+    )

@@ -13,6 +13,7 @@ from bigbird_dna.errors import DataError, UsageError, check_choice
 from bigbird_dna.genome.fasta import readable
 from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import inside
 from bigbird_dna.model.catalog import result_origin
 from bigbird_dna.model.chromatin import LoadedChromatinModel, share_windows
 from bigbird_dna.model.directory import load_chromatin_model
@@ -80,7 +81,8 @@ def predict_regions(
             starts += range(first, first + count * size, size)
         owner = np.array(owners, np.intp)
         shared = share_windows(contigs, np.array(starts), size, window, together)
-        at_edge = set(owner[shared.reach_beyond(reference)[shared.owner]].tolist())
+        beyond = [not inside(window, reference.contigs) for window in shared.windows]
+        at_edge = set(owner[np.array(beyond, bool)[shared.owner]].tolist())
         scored = np.zeros(len(batch), np.int64)
         values = np.full((len(batch), len(model.tracks)), initial)
         for numbers, of_bins in shared.predicted(reference, predict, max_n):

@@ -36,9 +36,12 @@ from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.model.chromatin import share_windows
-from bigbird_dna.model.directory import load_chromatin_model
-from bigbird_dna.model.heads import ChromatinEnsemble, ChromatinNetwork
-from bigbird_dna.registry import combine_models
+from bigbird_dna.model.directory import (
+    build_network,
+    combine_models,
+    load_chromatin_model,
+)
+from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.tokens import dna as tokenizers
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import world
@@ -434,9 +437,9 @@ def test_a_narrower_window_learns_from_as_many_bins_and_each_member_has_a_seed(
 
 
 def test_mean_probability_survives_large_logits() -> None:
-    ensemble = ChromatinEnsemble(
-        ChromatinNetwork(small_encoder(), 3, "cls") for _ in range(2)
-    )
+    tracks = tuple(NamedTrack(track=name, group="TF") for name in "abc")
+    sizes = {"window": 60, "bin": 20, "pooling": "cls", "bin_layers": 0, "members": 2}
+    ensemble = build_network(small_encoder(), ChromatinSettings(**sizes, tracks=tracks))
     logits = [
         torch.tensor([[[-80.0, 0.0, 90.0]]]),
         torch.tensor([[[-80.0, 2.0, 90.0]]]),

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.model.base_positions import BaseOffsets, BasePositions
+from bigbird_dna.model.bases import BasePositions
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.directory import (
     build_network,
@@ -69,38 +69,19 @@ def test_a_token_gets_the_sum_over_its_bases(
     given_windows: list[tuple[str, tuple[int, int]]], padding: int
 ) -> None:
     windows, cuts = map(list, zip(*given_windows, strict=True))
-    offsets = BaseOffsets(WINDOW)
-    positions = BasePositions(offsets, WIDTH)
+    positions = BasePositions(WINDOW, WIDTH)
+    positions.attach(TOKENIZER)
     torch.nn.init.normal_(positions.weight[1:])
-    plain = promoter_rows(TOKENIZER, windows, cuts, WITHOUT, 128)
-    assert plain.bases is None
-    parts = [
-        window[left : WINDOW - right]
-        for window, (left, right) in zip(windows, cuts, strict=True)
-    ]
-    firsts, none_skipped = [left for left, _ in cuts], [0] * len(cuts)
-    bases = offsets.token_bases(TOKENIZER, plain.ids, parts, firsts, none_skipped)
-    padded = bases.padded(range(len(windows)), max(map(len, plain.ids)) + padding)
-    expected = [
-        by_loop(positions, *one) for one in zip(windows, firsts, plain.ids, strict=True)
-    ]
-    for vectors, wanted in zip(positions(padded.batch()), expected, strict=True):
-        torch.testing.assert_close(vectors[: len(wanted)], wanted, atol=1e-5, rtol=1e-5)
-        assert not vectors[len(wanted) :].any()
-
-
-@given(WINDOWS, st.integers(0, 30), st.integers(0, 20))
-def test_a_base_has_the_same_row_in_a_part_of_its_window(
-    sequence: str, left: int, right: int
-) -> None:
-    offsets, part = BaseOffsets(WINDOW), sequence[left : WINDOW - right]
-    both = offsets.rows([part, sequence], [left, 0])
-    np.testing.assert_array_equal(
-        both[: len(part)], both[len(part) :][left : WINDOW - right]
-    )
-    assert both.max(initial=0) < offsets.count
-    found = np.unique(offsets.rows([letter * WINDOW for letter in "ACGT"], [0] * 4))
-    assert found.tolist() == list(range(1, offsets.count))
+    rows = promoter_rows(TOKENIZER, windows, cuts, SETTINGS, 128)
+    assert rows.firsts.tolist() == [left for left, _ in cuts]
+    ids, _ = pad(rows.ids, TOKENIZER.pad_id, max(map(len, rows.ids)) + padding)
+    vectors = positions(ids, torch.from_numpy(rows.firsts))
+    for number, row in enumerate(rows.ids):
+        expected = by_loop(positions, windows[number], cuts[number][0], row)
+        torch.testing.assert_close(
+            vectors[number, : len(row)], expected, atol=1e-5, rtol=1e-5
+        )
+        assert not vectors[number, len(row) :].any()
 
 
 def test_weights_of_zero_give_the_scores_of_a_model_without_them() -> None:
@@ -135,20 +116,17 @@ def test_batch_order_and_padding_change_nothing(positions: int) -> None:
     rows = promoter_rows(
         TOKENIZER, windows, [(0, 0)] * len(windows), SETTINGS, positions
     )
-    assert rows.bases is not None
     covered = [TOKENIZER.decode(row[1:-1]) for row in rows.ids]
     places = [window.index(part) for window, part in zip(windows, covered, strict=True)]
-    np.testing.assert_array_equal(
-        rows.bases.rows, BaseOffsets(WINDOW).rows(covered, places)
-    )
+    assert rows.firsts.tolist() == places
     assert max(map(len, rows.ids)) <= positions
     # Padded, as on a GPU, up to rounding.
     tokens = max(map(len, rows.ids)) + 5
     if tokens <= positions:
         ids, lengths = pad(rows.ids, TOKENIZER.pad_id, tokens)
         with torch.inference_mode():
-            bases = rows.bases.padded(range(len(windows)), tokens).batch()
-            logits = model.network(ids, lengths, bases=bases)[:, 0]
+            firsts = torch.from_numpy(rows.firsts)
+            logits = model.network(ids, lengths, firsts=firsts)[:, 0]
         single = model.settings.model_copy(update={"views": 1})
         expected = LoadedPromoterModel(
             model.network, TOKENIZER, config, single
@@ -167,21 +145,18 @@ def test_gradients_reach_the_offsets_that_occur_and_no_others(pooling: str) -> N
     rows = promoter_rows(TOKENIZER, windows, cuts, settings, 128)
     ids, lengths = pad(rows.ids, 0)
     network.train()
-    assert rows.bases is not None
-    bases = rows.bases.padded(range(2), ids.shape[1]).batch()
-    network(ids, lengths, bases=bases).sum().backward()
+    network(ids, lengths, firsts=torch.from_numpy(rows.firsts)).sum().backward()
     assert (
         network.base_positions is not None
         and network.base_positions.weight.grad is not None
     )
     reached = {*network.base_positions.weight.grad.any(1).nonzero()[:, 0].tolist()}
-    offsets = BaseOffsets(WINDOW)
-    occurring = {
-        *offsets.rows(
-            [windows[0][20:], windows[1][60 : WINDOW - 10]], [20, 60]
-        ).tolist()
-    }
-    assert reached == occurring - {0}
+    occurring = set()
+    for window, (left, right) in zip(windows, cuts, strict=True):
+        for place in range(left, WINDOW - right):
+            if window[place] != "N":
+                occurring.add(1 + 4 * place + "ACGT".index(window[place]))
+    assert reached == occurring
 
 
 def test_a_saved_model_gives_the_same_scores(tmp_path: Path) -> None:

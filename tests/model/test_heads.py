@@ -10,12 +10,19 @@ from hypothesis import strategies as st
 
 from bigbird_dna.model.batching import bin_rows
 from bigbird_dna.model.heads import BinLayers, ChromatinNetwork, Classifier, pool_bins
+from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.plain_batches import plain_bin_rows, sentencepiece_of
 from tests.toys import random_dna, small_encoder
 
 ENCODER = small_encoder(20, max_length=400, dropout=0.0, block_size=4)
 LENGTH, BINS = 240, 12
+
+
+def chromatin(**changes: Any) -> ChromatinSettings:
+    values = {"window": 480, "bin": 40, "pooling": "bin", "bin_layers": 0, "members": 1}
+    tracks = [NamedTrack(track=name, group="TF") for name in "abc"]
+    return ChromatinSettings(**{**values, "tracks": tracks, **changes})
 
 
 def spans() -> torch.Tensor:
@@ -49,7 +56,7 @@ def test_far_tokens_reach_a_bin_through_bin_layers_alone(bin_layers: int) -> Non
     """Without random and global blocks and with one layer the encoder sees a few tokens around each."""
     torch.manual_seed(0)
     narrow = ENCODER.model_copy(update={"random_blocks": 0, "global_blocks": 0})
-    network = ChromatinNetwork(narrow, 3, "bin", bin_layers).eval()
+    network = ChromatinNetwork(narrow, chromatin(bin_layers=bin_layers)).eval()
     ids = torch.randint(5, 20, (1, LENGTH))
     changed = ids.clone()
     changed[0, 25:35] = torch.randint(5, 20, (10,))  # in the second bin
@@ -68,8 +75,11 @@ def test_a_linear_head_is_one_layer_on_the_pooled_vector(
     """Of a classifier, whose [CLS] is first, and of chromatin networks."""
     torch.manual_seed(0)
     classifies = pooling == "first"
-    kind: Any = Classifier if classifies else ChromatinNetwork
-    network = kind(ENCODER, 3, "cls" if classifies else pooling, head="linear").eval()
+    if classifies:
+        network: Any = Classifier(ENCODER, 3, "cls", "linear").eval()
+    else:
+        settings = chromatin(pooling=pooling, head="linear")
+        network = ChromatinNetwork(ENCODER, settings).eval()
     head = {
         name: value
         for name, value in network.state_dict().items()

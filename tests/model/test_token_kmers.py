@@ -13,15 +13,11 @@ from bigbird_dna.baselines.dyads import TrackWords, dyad_counts
 from bigbird_dna.baselines.kmers import window_features
 from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.sequence import DYADS, reverse_complement
+from bigbird_dna.model.bases import BaseReader, TokenKmers, kmer_rows
 from bigbird_dna.model.batching import bin_rows, pad
 from bigbird_dna.model.directory import build_network, load, save
 from bigbird_dna.model.ensemble import DyadMember, KmerMember
 from bigbird_dna.model.heads import Classifier
-from bigbird_dna.model.kmers import (
-    ReadsKmers,
-    TokenKmers,
-    kmer_rows,
-)
 from bigbird_dna.model.settings import (
     ChromatinSettings,
     NamedTrack,
@@ -46,8 +42,8 @@ def padded(*texts: str, extra: int = 0) -> Tensor:
     return torch.nn.functional.pad(ids, (0, extra), value=TOKENIZER.pad_id)
 
 
-def reader(k: int, both_strands: bool) -> ReadsKmers:
-    made = ReadsKmers(k, both_strands)
+def reader(k: int, both_strands: bool) -> BaseReader:
+    made = BaseReader(k, both_strands)
     made.attach(TOKENIZER)
     return made
 
@@ -72,15 +68,15 @@ def row_of(word: str, both_strands: bool) -> int:
 def test_kmers_are_those_around_each_base_and_no_row_reads_another(
     texts: list[str], k: int, both_strands: bool, extra: int
 ) -> None:
-    words = reader(k, both_strands).words(padded(*texts, extra=extra))
-    for text, starts in zip(texts, words.starts, strict=True):
+    rows, all_starts = reader(k, both_strands).words(padded(*texts, extra=extra))
+    for text, starts in zip(texts, all_starts, strict=True):
         around = "N" * k + text + "N" * k
         expected = [
             row_of(around[place - (k - 1) // 2 :][:k], both_strands)
             for place in range(k, k + len(text))
         ]
         first = int(starts[1])  # after [CLS]
-        assert words.rows[first : first + len(text)].tolist() == expected
+        assert rows[first : first + len(text)].tolist() == expected
         assert starts.diff().min() >= 1
 
 
@@ -146,7 +142,7 @@ def test_gradients_reach_the_kmers_that_occur_and_no_other() -> None:
     part(ids).sum().backward()
     assert part.weight.grad is not None
     reached = part.weight.grad.any(1).nonzero()[:, 0].tolist()
-    assert reached == sorted({*part.words(ids).rows.tolist()} - {0})
+    assert reached == sorted({*part.words(ids)[0].tolist()} - {0})
 
 
 def test_without_a_tokenizer_nothing_is_read() -> None:

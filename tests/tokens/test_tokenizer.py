@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bigbird_dna.errors import ConfigError, DataError, ModelError
 from bigbird_dna.huggingface.tokenizer_files import find_tokenizer
-from bigbird_dna.model.batching import window_rows
+from bigbird_dna.model.batching import placed_rows
 from bigbird_dna.tokens.dna import SPECIAL_PIECES, DnaTokenizer
 from bigbird_dna.tokens.interface import Tokenizer, mask_tokens, require_dna
 from bigbird_dna.tokens.load import load_tokenizer
@@ -163,7 +163,7 @@ def test_tokenizers_of_text_have_no_bases(name: str) -> None:
             lambda: own.encode_with_offsets("ACGT"),
             lambda: own.offsets(own.encode(text)),
         ),
-        lambda: window_rows(own, ["ACGT"], 16, 0.5),
+        lambda: placed_rows(own, ["ACGT"], 16, 0.5),
     ):
         with fails(ModelError):
             call()

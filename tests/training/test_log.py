@@ -25,14 +25,14 @@ from bigbird_dna.finetuning.chromatin import ChromatinTask
 from bigbird_dna.finetuning.task import ClassifierTask
 from bigbird_dna.gpus import freed_memory_kept
 from bigbird_dna.model import inference as compiled
-from bigbird_dna.model.base_positions import BaseOffsets
+from bigbird_dna.model.bases import attach_tokenizer
+from bigbird_dna.model.directory import build_network
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import (
-    ChromatinEnsemble,
-    ChromatinNetwork,
     Classifier,
     PretrainingNetwork,
 )
+from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.pretraining.task import PretrainingTask
 from bigbird_dna.training import log, loop
 from bigbird_dna.training.distributed import World
@@ -44,7 +44,7 @@ from bigbird_dna.training.loop import Batch, train_network
 from bigbird_dna.training.losses import LabelLoss
 from tests.golden.messages import fails
 from tests.model.test_encoder import SMALL as ENCODER
-from tests.toys import small_encoder
+from tests.toys import small_encoder, small_tokenizer
 from tests.training.curve import ALONE, Curve
 
 
@@ -351,16 +351,15 @@ def promoters() -> tuple[nn.Module, Any, Batch]:
     return (
         Classifier(CONFIG, 1, "mean"),
         ClassifierTask,
-        {"labels": torch.ones(5, 1)},
+        {"labels": torch.ones(5, 1), "firsts": torch.zeros(5, dtype=torch.long)},
     )
 
 
 def aligned_promoters() -> tuple[nn.Module, Any, Batch]:
-    rows = torch.randint(0, 101, (5, 100), dtype=torch.int32)
-    starts = torch.arange(96, dtype=torch.int32).repeat(5, 1)
-    network = Classifier(CONFIG, 1, "mean", offsets=BaseOffsets(25))
-    more = {"labels": torch.ones(5, 1), "base_rows": rows, "base_starts": starts}
-    return network, ClassifierTask, more
+    network = Classifier(CONFIG, 1, "mean", position_window=2000)
+    attach_tokenizer(network, small_tokenizer())
+    firsts = torch.arange(5)
+    return network, ClassifierTask, {"labels": torch.ones(5, 1), "firsts": firsts}
 
 
 def chromatin() -> tuple[nn.Module, Any, Batch]:
@@ -370,8 +369,16 @@ def chromatin() -> tuple[nn.Module, Any, Batch]:
         "labels": torch.ones(5, 3, 2),
         "present": torch.ones(5, 3, dtype=torch.bool),
     }
+    settings = ChromatinSettings(
+        window=200,
+        bin=20,
+        pooling="bin",
+        bin_layers=1,
+        members=1,
+        tracks=tuple(NamedTrack(track=name, group="TF") for name in "ab"),
+    )
     return (
-        ChromatinEnsemble([ChromatinNetwork(CONFIG, 2, "bin", bin_layers=1)]),
+        build_network(CONFIG, settings),
         ChromatinTask,
         more,
     )

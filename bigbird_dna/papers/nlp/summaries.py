@@ -77,11 +77,8 @@ class Summarizer(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
     accepts_loss_kwargs = True
 
     def __init__(self, config: EncoderConfig) -> None:
-        has_other_layers = config.norm == "pre" or config.feed_forward == "gated"
-        if config.kmers or config.rescale_embeddings or has_other_layers:
-            raise ConfigError(
-                "encoder: a decoder supports neither kmers, rescale_embeddings, norm pre nor feed_forward gated"
-            )
+        if config.kmers:
+            raise ConfigError("encoder: a decoder does not support kmers")
         decoder = BertConfig(
             vocab_size=config.vocabulary,
             hidden_size=config.hidden,

@@ -55,7 +55,7 @@ SECONDS_TO_STOP = 60.0  # before a time limit
 R = TypeVar("R", bound=Record)
 SHAPES = (
     *("layers", "hidden", "heads", "intermediate", "position_encoding"),
-    *("activation", "norm", "feed_forward"),
+    "activation",
 )
 """Keys of the encoder in which a configuration must agree with the initial model."""
 SPECIAL_PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
