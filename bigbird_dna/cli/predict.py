@@ -252,18 +252,17 @@ def embed(
     aliases: Aliases = None,
     sequence_column: SequenceColumn = "sequence",
     layer: Annotated[
-        str | None,
+        int | None,
         typer.Option(
-            metavar="N|all",
-            help="Layer of the model: 0 is the input of the first layer; all gives "
-            "each of them.",
+            metavar="N",
+            help="Layer of the model: 0 is the input of the first layer.",
             show_default="the last",
         ),
     ] = None,
     pool: Annotated[
-        Literal["mean", "cls", "max", "token", "base"],
+        Literal["mean", "cls", "token", "base"],
         typer.Option(
-            help="One vector per sequence: mean or maximum over the tokens, or that of "
+            help="One vector per sequence: the mean over the tokens, or that of "
             "the first (cls). Or one per token or base."
         ),
     ] = "mean",
@@ -274,8 +273,7 @@ def embed(
 ) -> None:
     """Write the model's embeddings of sequences or regions, in the order of the file.
 
-    Parquet has the columns name, note and embedding, or layer_0, layer_1 and so on with --layer all; regions
-    have contig, start, end, name and strand. With --pool token or base, each sequence has several rows, with
+    Parquet has the columns name, note and embedding; regions have contig, start, end, name and strand. With --pool token or base, each sequence has several rows, with
     token_start and token_end, or position, counted from 0.
     Regions on strand - are read as the reverse complement. A sequence with too many tokens is embedded by its
     central ones, with the note truncated.

@@ -4,15 +4,10 @@ Lower case is accepted, IUPAC codes become N, and any other letter is an error, 
 """
 
 from collections.abc import Iterable, Mapping, Set
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from bigbird_dna.errors import DataError, UsageError, shortened
 from bigbird_dna.genome.sequence import clean
-
-if (
-    TYPE_CHECKING
-):  # its import takes a tenth of the time to the first score of a command
-    import pandas as pd
 
 Sequences = str | Iterable[object]
 """A sequence as text or `Seq`, or several in a list, tuple, array, Series or other iterable."""
@@ -21,11 +16,10 @@ PADDING = "pad=True pads shorter sequences with N and crops longer ones"
 
 
 class GivenSequences(NamedTuple):
-    """Sequences over A C G T N, their names in messages, and the index of the Series that contained them."""
+    """Sequences over A C G T N, and their names in messages."""
 
     texts: list[str]
     names: list[str]
-    labels: "pd.Index[Any] | None"
 
 
 def read_sequences(sequences: Sequences) -> GivenSequences:
@@ -36,7 +30,7 @@ def read_sequences(sequences: Sequences) -> GivenSequences:
     """
     text = _text(sequences)
     if text is not None:
-        return GivenSequences([_clean(text, "the sequence")], ["the sequence"], None)
+        return GivenSequences([_clean(text, "the sequence")], ["the sequence"])
     if (
         not isinstance(sequences, Iterable)
         or isinstance(sequences, Mapping | Set | bytes | bytearray)
@@ -57,7 +51,7 @@ def read_sequences(sequences: Sequences) -> GivenSequences:
             raise UsageError(f"{name}: {_what(item)} is not a sequence: give a string")
         texts.append(_clean(text, name))
         names.append(name)
-    return GivenSequences(texts, names, index)
+    return GivenSequences(texts, names)
 
 
 def filled(sequence: str, window: int) -> str:

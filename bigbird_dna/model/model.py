@@ -7,35 +7,31 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-from torch import nn
+from torch import Tensor, nn
 
 from bigbird_dna.calibration.maps import FILE, Calibration, read_calibration
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import (
     ModelError,
+    UsageError,
     check_at_least_one,
+    check_choice,
 )
 from bigbird_dna.genome.given_sequences import Sequences, read_sequences
-from bigbird_dna.model.embedding import (
-    EmbeddingLayer,
-    Pool,
-    find_layer,
-    sequence_vectors,
-    token_vectors,
-    vector_shape,
-)
+from bigbird_dna.model.batching import placed_rows, run_rows
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.inference import choose_device, one_at_a_time
+from bigbird_dna.model.heads import mean_over_tokens
+from bigbird_dna.model.inference import choose_device, prediction_lock
 from bigbird_dna.model.settings import ChromatinSettings, Settings, Task
 from bigbird_dna.tokens.interface import Tokenizer
 
 METRICS = "metrics.json"
-
+Pool = Literal["mean", "cls", "token", "base"]
 
 MADE_FOR: dict[Task, str] = {
     "pretraining": "pretraining, as initial weights for other models",
@@ -56,6 +52,22 @@ Predictor = Callable[[Sequence[str]], npt.NDArray[np.float32]]
 model; (N, K, T) for a chromatin model, for K central bins of a window and T tracks."""
 
 
+def find_layer(config: EncoderConfig, layer: int | None, pool: str) -> int:
+    """The layer to embed with, by default the last; `UsageError` for a `layer` or `pool` that is missing."""
+    check_choice("pool", pool, get_args(Pool))
+    if pool == "cls" and config.causal:
+        raise UsageError(
+            "pool 'cls': not available for a causal model, which masks later tokens"
+        )
+    if layer is None:
+        return config.layers
+    if not 0 <= layer <= config.layers:
+        raise UsageError(
+            f"layer {layer}: must be 0 (embeddings) to {config.layers}, the model's layers"
+        )
+    return layer
+
+
 @dataclass(frozen=True, repr=False)
 class LoadedModel:
     """A model loaded from a directory; `PromoterModel` and `ChromatinModel` also predict.
@@ -70,16 +82,17 @@ class LoadedModel:
     path: Path | None = None
 
     def __repr__(self) -> str:
-        layers = f"{self.config.layers} layer{'s' * (self.config.layers > 1)} × {self.config.hidden}"
-        size = f"{self.parameters:,} parameters"
-        parts = [
+        plural = "s" * (self.config.layers > 1)
+        layers = f"{self.config.layers} layer{plural} × {self.config.hidden}"
+        facts = [
             self.task,
             *self._described(),
             layers,
-            size,
-            *([str(self.path)] if self.path else []),
+            f"{self.parameters:,} parameters",
         ]
-        return f"{type(self).__name__}({', '.join(parts)})"
+        if self.path is not None:
+            facts.append(str(self.path))
+        return f"{type(self).__name__}({', '.join(facts)})"
 
     def _described(self) -> list[str]:
         """The task's own settings in `repr`."""
@@ -119,13 +132,12 @@ class LoadedModel:
             f"{self.name}: this model is for {MADE_FOR[self.task]}; `{method}` needs a {needed} model"
         )
 
-    @one_at_a_time
     def embed(
         self,
         sequences: Sequences,
         *,
         pool: Pool = "mean",
-        layer: EmbeddingLayer | None = None,
+        layer: int | None = None,
         batch_size: int = 32,
         device: str = "auto",
     ) -> Any:
@@ -137,11 +149,11 @@ class LoadedModel:
             As for `PromoterModel.predict`, but of any length. N is treated like any letter: its tokens have
             vectors, which are included in means.
         pool
-            One vector per sequence: "mean" or "max" over all tokens, including [CLS] and [SEP], or "cls", the
-            vector of [CLS]. Several: "token", one per token without [CLS] and [SEP], or "base", one per base:
-            that of its token. Sequences with too many tokens keep their central tokens, except for "base".
+            One vector per sequence: "mean" over all tokens, including [CLS] and [SEP], or "cls", the vector
+            of [CLS]. Several: "token", one per token without [CLS] and [SEP], or "base", one per base: that
+            of its token. Sequences with too many tokens keep their central tokens, except for "base".
         layer
-            Number of a layer, with 0 for the input of the first; None: the last layer. "all": each of them.
+            Number of a layer, with 0 for the input of the first; None: the last layer.
         batch_size
             Sequences processed concurrently and independently (see `run_rows`); results do not change.
         device
@@ -149,10 +161,8 @@ class LoadedModel:
 
         Returns
         -------
-        float32 array (N, D); for a Series a DataFrame with its index. For "token" a list of arrays (T, D).
-        For "base" an array (N, S, D), or a list of arrays (S, D) if lengths differ. For a Series, a Series of
-        such arrays. With all layers, arrays have (K, D) values in place of D; a DataFrame has the columns
-        of all layers.
+        float32 array (N, D); for "token" a list of arrays (T, D). For "base" an array (N, S, D), or a list of
+        arrays (S, D) if lengths differ.
 
         Raises
         ------
@@ -162,46 +172,60 @@ class LoadedModel:
             As for `PromoterModel.predict`; unknown `pool`; a layer that the model does not have; too many
             tokens in a sequence for "base".
         """
-        config = self.config
+        config, tokenizer = self.config, self.tokenizer
         layer = find_layer(config, layer, pool)
         check_at_least_one({"batch_size": batch_size})
-        given = read_sequences(sequences)
-        encoder = self.one_encoder("embedding").to(choose_device(device)).eval()
-        shape = vector_shape(config, layer)
-        if pool == "token" or pool == "base":
-            vectors: Any = token_vectors(
-                encoder, given, self.tokenizer, layer, pool, batch_size
+        inputs = read_sequences(sequences)
+        torch_device = choose_device(device)
+        encoder = self.one_encoder("embedding").up_to(layer)
+        placed = placed_rows(tokenizer, inputs.texts, config.max_length, 0.5)
+        rows = [row for row, _ in placed]
+        repeats = [tokenizer.piece_lengths[row[1:-1]] for row in rows]
+        for text, name, lengths in zip(
+            inputs.texts, inputs.names, repeats, strict=True
+        ):
+            if pool == "base" and lengths.sum() != len(text):
+                raise UsageError(
+                    f"{name}: {len(text):,} bp exceed the encoder's maximum of {config.max_length:,} "
+                    "tokens; per-base vectors need shorter sequences"
+                )
+        vectors: dict[int, npt.NDArray[np.float32]] = {}
+
+        def run(ids: Tensor, lengths: Tensor, numbers: npt.NDArray[np.intp]) -> Tensor:
+            hidden: Tensor = encoder(ids, lengths)
+            if pool == "mean":
+                return mean_over_tokens(hidden, lengths)
+            if pool == "cls":
+                return hidden[:, 0]
+            for number, states in zip(
+                numbers.tolist(), hidden.float().cpu().numpy(), strict=True
+            ):
+                of_tokens = states[1 : len(rows[number]) - 1]
+                if pool == "base":
+                    of_tokens = np.repeat(of_tokens, repeats[number], axis=0)
+                vectors[number] = of_tokens.copy()
+            return hidden[:, 0]
+
+        with prediction_lock:
+            of_sequences = run_rows(
+                encoder.to(torch_device).eval(),
+                rows,
+                run,
+                pad_id=tokenizer.pad_id,
+                batch_size=batch_size,
+                device=torch_device,
+                empty=(config.hidden,),
             )
-            if given.labels is not None:
-                import pandas as pd
-
-                return pd.Series(vectors, index=given.labels, dtype=object)
-            if pool == "base" and not vectors:
-                return np.empty((0, 0, *shape), np.float32)
-            is_array = pool == "base" and len({len(one) for one in vectors}) == 1
-            return np.stack(vectors) if is_array else vectors
-        values = sequence_vectors(
-            encoder, given, self.tokenizer, layer, pool, batch_size
-        )
-        if given.labels is None:
-            return values
-        names = [range(size) for size in shape]
-        import pandas as pd
-
-        columns = (
-            pd.MultiIndex.from_product(names, names=["layer", None])
-            if len(shape) > 1
-            else None
-        )
-        return pd.DataFrame(
-            values.reshape(len(values), -1), index=given.labels, columns=columns
-        )
+        if pool == "mean" or pool == "cls":
+            return of_sequences
+        of_rows = [vectors[number] for number in range(len(rows))]
+        is_array = pool == "base" and len({len(row) for row in of_rows}) == 1
+        return np.stack(of_rows) if is_array else of_rows
 
     def one_encoder(self, wanted: str = "encoder") -> Encoder:
         """The encoder; `ModelError`, which names what was `wanted`, for an ensemble of several."""
-        encoders = [
-            part for part in self.network.modules() if isinstance(part, Encoder)
-        ]
+        modules = self.network.modules()
+        encoders = [part for part in modules if isinstance(part, Encoder)]
         if len(encoders) > 1:
             raise ModelError(
                 f"{self.name}: an ensemble of {len(encoders)} models has no single {wanted}"
@@ -217,16 +241,13 @@ def calibration_of(model: LoadedModel) -> Calibration:
             f"{model.name}: the model has no calibration ({FILE}); `bigbird-dna model calibrate` fits one "
             "on validation data"
         )
-    found = read_calibration(path, model.sha256)
-    settings = model.settings
-    expected = (
-        [one.track for one in settings.tracks]
-        if isinstance(settings, ChromatinSettings)
-        else [None]
-    )
-    if [one.track for one in found.tracks] != expected:
+    calibration = read_calibration(path, model.sha256)
+    expected: list[str | None] = [None]
+    if isinstance(model.settings, ChromatinSettings):
+        expected = [named.track for named in model.settings.tracks]
+    if [of_track.track for of_track in calibration.tracks] != expected:
         raise ModelError(f"{path}: the calibration's tracks differ from the model's")
-    return found
+    return calibration
 
 
 def calibration_file(model: LoadedModel) -> Path | None:

@@ -25,9 +25,8 @@ from bigbird_dna.genome.sequence_tables import (
 from bigbird_dna.model.batching import placed_rows
 from bigbird_dna.model.catalog import result_origin
 from bigbird_dna.model.directory import load
-from bigbird_dna.model.embedding import EmbeddingLayer, Pool, find_layer, vector_shape
 from bigbird_dna.model.inference import computation
-from bigbird_dna.model.model import LoadedModel
+from bigbird_dna.model.model import LoadedModel, Pool, find_layer
 from bigbird_dna.scoring.regions import Region, opened, placed_regions
 from bigbird_dna.scoring.writers import choose_output
 from bigbird_dna.tokens.interface import require_dna
@@ -41,7 +40,7 @@ TEXT_COLUMNS = ("contig", "name", "strand", "note")
 ROW_COLUMNS = {"token": ["token_start", "token_end"], "base": ["position"]}
 """Further columns of results with several rows per sequence."""
 
-# Axes: N rows of a batch, R rows of a sequence (1, or its tokens or bases), K layers, D hidden width.
+# Axes: N rows of a batch, R rows of a sequence (1, or its tokens or bases), D hidden width.
 
 
 class EmbeddingCounts(NamedTuple):
@@ -61,7 +60,7 @@ def embed(
     aliases: Path | str | None = None,
     sequence_column: str = COLUMNS.sequence,
     pool: Pool = "mean",
-    layer: EmbeddingLayer | None = None,
+    layer: int | None = None,
     precision: str = "auto",
     batch_size: int = 32,
     device: str = "auto",
@@ -105,8 +104,8 @@ def embed(
     loaded = model if isinstance(model, LoadedModel) else load(model)
     loaded.one_encoder("embedding")
     require_dna(loaded.tokenizer)
-    layer_used = find_layer(loaded.config, layer, pool)
-    shape = vector_shape(loaded.config, layer_used)  # (D,) or (K, D)
+    find_layer(loaded.config, layer, pool)
+    hidden = loaded.config.hidden
     table = TableColumns(sequence_column)
 
     columns = ["name"]
@@ -114,12 +113,9 @@ def embed(
         columns = ["contig", "start", "end", "name", "strand"]
     positions = ROW_COLUMNS.get(pool, [])
     columns += [*positions, "note"]
-    layers = ["embedding"]
-    if len(shape) > 1:
-        layers = [f"layer_{number}" for number in range(shape[0])]
     kinds = [pa.string() if name in TEXT_COLUMNS else pa.int64() for name in columns]
-    kinds += [pa.list_(pa.float32(), shape[-1])] * len(layers)
-    fields = zip([*columns, *layers], kinds, strict=True)
+    kinds.append(pa.list_(pa.float32(), hidden))
+    fields = zip([*columns, "embedding"], kinds, strict=True)
 
     counts = EmbeddingCounts(0, 0, 0)
     with ExitStack() as stack:
@@ -145,8 +141,8 @@ def embed(
         temporary = stack.enter_context(atomic_path(path))
         writer = stack.enter_context(pq.ParquetWriter(temporary, schema))
         bar = stack.enter_context(ProgressBar("embedding", total, "sequences"))
-        size = int(np.prod(shape))
-        for batch in input_batches(read_inputs(file, genome, table), pool, size):
+        inputs_of_file = read_inputs(file, genome, table)
+        for batch in input_batches(inputs_of_file, pool, hidden):
             texts = []
             for region, text in batch:
                 if genome is not None:
@@ -170,18 +166,15 @@ def embed(
                     cells += [start, end][: len(positions)]
                     rows.append([*cells, note or None])
             vectors = loaded.embed(
-                texts, pool=pool, layer=layer_used, batch_size=batch_size, device=device
+                texts, pool=pool, layer=layer, batch_size=batch_size, device=device
             )
             if pool in ROW_COLUMNS:
                 vectors = np.concatenate(list(vectors))
             arrays: list[Any] = [*map(pa.array, zip(*rows, strict=True), kinds)]
-            values = np.asarray(vectors, np.float32)
-            values = values.reshape(len(rows), len(layers), shape[-1])
-            for number in range(len(layers)):
-                flat = pa.array(np.ascontiguousarray(values[:, number]).ravel())
-                arrays.append(pa.FixedSizeListArray.from_arrays(flat, shape[-1]))
+            values = pa.array(np.asarray(vectors, np.float32).ravel())
+            arrays.append(pa.FixedSizeListArray.from_arrays(values, hidden))
             # Row groups are small enough for memory, whatever the size of vectors.
-            group = max(GROUP_VALUES // size, 1)
+            group = max(GROUP_VALUES // hidden, 1)
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema), group)
             counts = EmbeddingCounts(
                 counts.sequences + len(batch),

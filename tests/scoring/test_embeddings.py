@@ -1,7 +1,6 @@
 """Embeddings in files: those of `Model.embed`, and these against hidden states computed by hand."""
 
 import gzip
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,8 @@ import torch
 import bigbird_dna
 from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.model.batching import pad, window_rows
+from bigbird_dna.model.batching import pad, placed_rows
 from bigbird_dna.model.directory import save
-from bigbird_dna.model.embedding import layer_values
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import mean_over_tokens
 from bigbird_dna.model.model import LoadedModel
@@ -34,7 +32,7 @@ from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 LAYERS, WIDTH = 5, 16
 TEXTS = [random_dna(length, length) for length in (90, 7, 61, 33, 90, 200)]
 TEXTS[2] = TEXTS[2][:20] + "N" * 9 + TEXTS[2][29:]
-CHOICES = [0, 2, LAYERS, "all"]
+CHOICES = [0, 2, LAYERS]
 SEQUENCES = SequenceSettings(
     kind="binary", outputs=("label",), length=None, pooling="mean", jitter=0, views=1
 )
@@ -73,23 +71,14 @@ def hidden(model: LoadedModel, text: str, depth: int) -> np.ndarray:
         encoder.layers = layers
 
 
-def states(model: LoadedModel, text: str, layer: Any) -> np.ndarray:
-    """Hidden states (T, D), or (T, K, D) of all layers."""
-    each = np.stack([hidden(model, text, depth) for depth in range(LAYERS + 1)])
-    if layer == "all":
-        return each.swapaxes(0, 1)
-    return each[layer]
-
-
 @pytest.mark.parametrize("layer", CHOICES)
 def test_every_pool_of_every_layer_is_that_of_the_hidden_states(
     model: LoadedModel, layer: Any
 ) -> None:
-    expected = [states(model, text, layer) for text in TEXTS]
+    expected = [hidden(model, text, layer) for text in TEXTS]
     options: dict[str, Any] = {"layer": layer, "device": "cpu"}
     for pool, reduce in (
         ("mean", lambda x: x.mean(axis=0)),
-        ("max", lambda x: x.max(axis=0)),
         ("cls", lambda x: x[0]),
     ):
         found = model.embed(TEXTS, pool=pool, **options)
@@ -107,40 +96,32 @@ def test_every_pool_of_every_layer_is_that_of_the_hidden_states(
         )
 
 
-def test_the_last_layer_is_the_default_and_a_number_may_be_text() -> None:
+def test_the_last_layer_is_the_default() -> None:
     model = model_of()
     expected = model.embed(TEXTS, device="cpu")
-    for layer in (LAYERS, str(LAYERS)):
-        np.testing.assert_array_equal(
-            model.embed(TEXTS, layer=layer, device="cpu"), expected
-        )
-    frame = model.embed(
-        pd.Series(TEXTS[:2], index=["x", "y"]), layer="all", device="cpu"
-    )
-    assert list(frame.index) == ["x", "y"] and frame.shape == (2, (LAYERS + 1) * WIDTH)
-    np.testing.assert_array_equal(
-        frame[3], model.embed(TEXTS[:2], layer="all", device="cpu")[:, 3]
-    )
-    assert model.embed([], layer="all", pool="base").shape == (0, 0, LAYERS + 1, WIDTH)
+    found = model.embed(TEXTS, layer=LAYERS, device="cpu")
+    np.testing.assert_array_equal(found, expected)
+    assert model.embed([], pool="base") == []
+    assert model.embed([]).shape == (0, WIDTH)
 
 
 @pytest.mark.parametrize("layer", CHOICES)
 def test_neither_batch_nor_order_nor_padding_matter(layer: Any) -> None:
     model = model_of()
     order = np.random.default_rng(0).permutation(len(TEXTS))
-    for pool in ("mean", "max", "token"):
+    for pool in ("mean", "cls", "token"):
         found = model.embed(TEXTS, layer=layer, pool=pool, device="cpu")
         mixed = [TEXTS[i] for i in order]
         again = model.embed(mixed, layer=layer, pool=pool, batch_size=1, device="cpu")
         for number, place in enumerate(order):
             np.testing.assert_allclose(again[number], found[place], atol=1e-5)
     encoder: Encoder = model.one_encoder()
-    rows = window_rows(model.tokenizer, TEXTS, encoder.config.max_length, 0.5)
+    placed = placed_rows(model.tokenizer, TEXTS, encoder.config.max_length, 0.5)
+    rows = [row for row, _ in placed]
     ids, lengths = pad(rows, model.tokenizer.pad_id, encoder.config.max_length)
-    reduce: Callable[[Any], Any] = lambda states: mean_over_tokens(states, lengths)  # noqa: E731
-    part = encoder.up_to(layer) if isinstance(layer, int) else encoder
     with torch.inference_mode():
-        padded = layer_values(part, ids, lengths, layer, reduce).numpy()
+        states = encoder.up_to(layer)(ids, lengths)
+        padded = mean_over_tokens(states, lengths).numpy()
     np.testing.assert_allclose(
         padded, model.embed(TEXTS, layer=layer, device="cpu"), atol=1e-5
     )
@@ -150,15 +131,10 @@ def test_neither_batch_nor_order_nor_padding_matter(layer: Any) -> None:
 
 
 def read(path: Path) -> tuple[pd.DataFrame, np.ndarray]:
-    """Names and coordinates, and the embeddings (R, D) or (R, K, D), of a file."""
+    """Names and coordinates, and the embeddings (R, D), of a file."""
     frame = pd.read_parquet(path)
-    values = [
-        name for name in frame if name == "embedding" or name.startswith("layer_")
-    ]
-    stacked = np.stack([np.stack(frame[name].to_numpy()) for name in values], axis=1)
-    return frame.drop(columns=values).fillna(""), stacked if len(
-        values
-    ) > 1 else stacked[:, 0]
+    values = np.stack(frame.pop("embedding").to_numpy())
+    return frame.fillna(""), values
 
 
 def inputs(home: Path) -> list[Path]:
@@ -176,7 +152,7 @@ def inputs(home: Path) -> list[Path]:
     return [home / name for name in ("x.csv", "x.parquet", "x.fa", "x.fa.gz")]
 
 
-@pytest.mark.parametrize("layer", [None, "all"])
+@pytest.mark.parametrize("layer", [None, 1])
 @pytest.mark.parametrize("pool", ["mean", "token", "base"])
 def test_every_file_has_what_the_model_gives(
     tmp_path: Path, pool: Any, layer: Any
