@@ -22,7 +22,7 @@ from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.track import Track, select_tracks
 from bigbird_dna.genome.sources import find_source
 from bigbird_dna.genome.splits import find_named
-from bigbird_dna.model.published import load_published
+from bigbird_dna.model.published import fetch_model
 
 
 class Clock:
@@ -114,7 +114,7 @@ def test_other_libraries_texts_are_shortened() -> None:
     ("find", "unknown", "known"),
     [
         (load, "yeast-promoter", "yeast-promoters"),
-        (lambda name: load_published()[name], "yeast-promotrs", "yeast-promoters"),
+        (fetch_model, "yeast-promotrs", "yeast-promoters"),
         (load_assembly, "sacCer4", "sacCer3"),
         (load_assembly, "HG39", "hg38"),
         (find_mechanism, "longfromer", "longformer"),

@@ -62,14 +62,16 @@ def fetch_model(
     An interrupted download resumes. Commands that read a MODEL_DIR also accept the name of a bundled model,
     without fetching it.
     """
-    from bigbird_dna.model.published import Published, load_published
-    from bigbird_dna.registry import fetch_model
+    from bigbird_dna.model.published import fetch_model, read_published
 
     if list_models:
         if name is not None:
             raise UsageError(f"--list lists all published models: remove {name!r}")
-        for line in (Published(catalog) if catalog else load_published()).lines():
-            typer.echo(line)
+        typer.echo("name\ttask\tfrom\tlicense\tdescription")
+        for label, model in read_published(catalog).items():
+            source = "address" if model.urls else "bundled"
+            cells = (label, model.task, source, model.license, model.description)
+            typer.echo("\t".join(cells))
         return
     if name is None:
         raise UsageError(
@@ -87,7 +89,7 @@ def import_hf(
         Path,
         typer.Argument(
             metavar="DIRECTORY",
-            help="Checkpoint directory of a HuggingFace BigBird, RoBERTa or ModernBERT model.",
+            help="Checkpoint directory of a HuggingFace BigBird or RoBERTa model.",
         ),
     ],
     output: Annotated[
@@ -114,8 +116,7 @@ def import_hf(
     """Convert a HuggingFace checkpoint to a model directory.
 
     Supported are BigBirdForPreTraining, BigBirdForMaskedLM, BigBirdForSequenceClassification,
-    BigBirdForQuestionAnswering, BigBirdModel, ModernBertForMaskedLM and ModernBertModel, as safetensors or
-    PyTorch files. Code in the checkpoint is not executed.
+    BigBirdForQuestionAnswering and BigBirdModel, as safetensors or PyTorch files. Code in the checkpoint is not executed.
     """
     from bigbird_dna.huggingface.exchange import import_huggingface
 
@@ -180,7 +181,7 @@ def combine_models(
     force: Force = False,
 ) -> None:
     """Combine independently trained chromatin models into an ensemble that predicts their mean probability."""
-    from bigbird_dna.registry import combine_models
+    from bigbird_dna.model.directory import combine_models
 
     combine_models(models, output)
 

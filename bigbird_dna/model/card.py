@@ -50,30 +50,28 @@ def describe_model(model: LoadedModel) -> dict[str, str]:
 
     record = model.path / RECORD
     provenance = read_object(record) if record.is_file() else {}
-    genome = _at(provenance, "configuration", "genome")
-    for label, value in (
-        ("genome", _at(genome, "name") or _at(genome, "assembly")),
-        ("pretrained on", provenance.get("contigs")),
-        ("held out for validation", _at(genome, "valid")),
-        ("held out for testing", _at(genome, "test")),
-        ("excluded", _at(genome, "exclude")),
-        ("promoters", provenance.get("promoters")),
-        ("fine-tuned from weights", provenance.get("pretrained_sha256")),
-        (
-            "held out, but in pretraining",
-            provenance.get("held_out_contigs_seen_in_pretraining"),
+    genome = provenance.get("configuration", {}).get("genome", {})
+    facts_of_training = {
+        "genome": genome.get("name") or genome.get("assembly"),
+        "pretrained on": provenance.get("contigs"),
+        "held out for validation": genome.get("valid"),
+        "held out for testing": genome.get("test"),
+        "excluded": genome.get("exclude"),
+        "promoters": provenance.get("promoters"),
+        "fine-tuned from weights": provenance.get("pretrained_sha256"),
+        "held out, but in pretraining": provenance.get(
+            "held_out_contigs_seen_in_pretraining"
         ),
-        ("bigbird-dna", _at(provenance, "software", "bigbird_dna")),
-        ("torch", _at(provenance, "software", "torch")),
-    ):
-        if value:
-            facts[label] = _text(value)
-
+        "software": provenance.get("software"),
+    }
     if calibration_file(model) is not None:
-        facts["calibrated on"] = _fitted_on(calibration_of(model).fitted_on)
+        facts_of_training["calibrated on"] = calibration_of(model).fitted_on
     if (model.path / CALLS).is_file():
         calls = read_call_precision(model.path / CALLS, model.sha256)
-        facts["calls calibrated on"] = _fitted_on(calls.fitted_on)
+        facts_of_training["calls calibrated on"] = calls.fitted_on
+    for label, value in facts_of_training.items():
+        if value:
+            facts[label] = _text(value)
     return facts
 
 
@@ -90,9 +88,7 @@ def _flatten(values: Mapping[str, Any], above: str = "") -> dict[str, str]:
         name = f"{above} {key}".strip().replace("_", " ")
         if isinstance(value, dict):
             rows |= _flatten(value, name)
-        elif isinstance(value, str | int | float) and value != "":
-            if key.endswith(("_low", "_high")):
-                continue
+        elif value is not None and not key.endswith(("_low", "_high")):
             rows[name] = _text(value)
             low, high = values.get(f"{key}_low"), values.get(f"{key}_high")
             if low is not None and high is not None:
@@ -100,25 +96,12 @@ def _flatten(values: Mapping[str, Any], above: str = "") -> dict[str, str]:
     return rows
 
 
-def _fitted_on(fitted: Mapping[str, Any]) -> str:
-    """Return what a calibration was fitted on, such as `windows 1,100; contigs XI`."""
-    keys = ("windows", "bins", "contigs", "method")
-    parts = [
-        f"{key.replace('_', ' ')} {_text(value)}"
-        for key, value in fitted.items()
-        if key in keys
-    ]
-    return "; ".join(parts) or "validation data"
-
-
-def _at(values: Any, *keys: str) -> Any:
-    for key in keys:
-        values = values.get(key) if isinstance(values, dict) else None
-    return values
-
-
 def _text(value: Any) -> str:
-    """Return a value, or the items of a list, on one line."""
+    """Return a value, the items of a list, or the keys and values of a mapping, on one line."""
+    if isinstance(value, Mapping):
+        value = [
+            f"{key.replace('_', ' ')} {_text(item)}" for key, item in value.items()
+        ]
     if isinstance(value, list | tuple):
         return shortened(", ".join(map(_text, value)), 300)
     if isinstance(value, float):

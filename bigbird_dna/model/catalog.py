@@ -1,6 +1,5 @@
 """Bundled models by name, and the files of model directories."""
 
-import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,19 +13,13 @@ from bigbird_dna.disk.directories import (
     into_directory,
 )
 from bigbird_dna.disk.outputs import command_line, provenance
-from bigbird_dna.errors import ModelError, UsageError, shortened
+from bigbird_dna.errors import UsageError
 
 if TYPE_CHECKING:
     from bigbird_dna.model.model import LoadedModel
 
-FOLDER = "models"
-BUNDLED = Path(bigbird_dna.resources.__file__).parent / FOLDER
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")
-
-
-def is_name(text: str) -> bool:
-    """Whether a text is a valid name of a published model, or of a file of a model."""
-    return _NAME.fullmatch(text) is not None
+RESOURCES = Path(bigbird_dna.resources.__file__).parent
+BUNDLED = RESOURCES / "models"
 
 
 def find_model(path: Path | str) -> Path:
@@ -35,9 +28,9 @@ def find_model(path: Path | str) -> Path:
     A nonexistent path that is not the name of a bundled model is returned unchanged.
     """
     path = Path(path)
-    if is_name(str(path)) and not path.exists() and (BUNDLED / path).is_dir():
-        return BUNDLED / path
-    return path
+    if path.exists() or len(path.parts) != 1 or not (BUNDLED / path).is_dir():
+        return path
+    return BUNDLED / path
 
 
 def result_origin(
@@ -56,44 +49,20 @@ def result_origin(
     return provenance(model.sha256, command_line(command, [path, source], options))
 
 
-def list_files(directory: Path) -> list[str]:
-    """Names of a model directory's files, sorted; hidden files are omitted.
-
-    `ModelError`: an entry is not a file, or its name contains other characters than letters, digits, '.', '_'
-    and '-'.
-    """
-    names = []
-    for path in sorted(directory.iterdir()):
-        if path.name.startswith("."):
-            continue
-        what = f"{directory}: {shortened(path.name)!r}"
-        if path.is_symlink() or not path.is_file():
-            raise ModelError(
-                f"{what} is not a file; a model directory must contain only files"
-            )
-        if not is_name(path.name):
-            raise ModelError(
-                f"{what}: a name must contain only letters, digits, '.', '_' and '-'"
-            )
-        names.append(path.name)
-    return names
-
-
 def copy_files(path: Path, target: Path, *without: str) -> None:
-    """Copy the files of a model directory to another directory, except those named `without`."""
-    for name in list_files(path):
-        if name not in without:
-            shutil.copyfile(path / name, target / name)
+    """Copy the files of a model directory to another directory, except hidden ones and those named."""
+    ignored = shutil.ignore_patterns(".*", *without)
+    shutil.copytree(path, target, dirs_exist_ok=True, ignore=ignored)
 
 
-def find_target(given: Path, output: Path | None) -> Path:
+def find_target(model: Path, output: Path | None) -> Path:
     """The directory of a model to be changed; `UsageError` for a bundled model without `output`."""
-    path = find_model(given)
+    path = find_model(model)
     if output is not None:
         check_directory(output, [path])
-    elif path != Path(given):
+    elif path != Path(model):
         raise UsageError(
-            f"{given}: bundled models cannot be changed; give an output directory with -o"
+            f"{model}: bundled models cannot be changed; give an output directory with -o"
         )
     return path
 

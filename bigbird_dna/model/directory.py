@@ -5,7 +5,8 @@ the weights, `tokenizer.model` or `tokenizer.json` the tokenizer, `provenance.js
 and `metrics.json` metrics on held-out data. Tensors may be stored in float16; a loaded network is float32.
 """
 
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,22 +14,23 @@ from typing import Any, TypeVar
 import torch
 from pydantic import ValidationError
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 
 from bigbird_dna.calibration.maps import FILE as CALIBRATION
 from bigbird_dna.calibration.maps import Calibration, write_calibration
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.disk.atomic import checksum, write_json
-from bigbird_dna.disk.directories import atomic_directory
+from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import (
     ConfigError,
     ModelError,
-    error_text,
+    UsageError,
     first_fault,
     shortened,
 )
 from bigbird_dna.model import weights
+from bigbird_dna.model.bases import attach_tokenizer
 from bigbird_dna.model.catalog import find_model
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.encoder import Encoder
@@ -40,7 +42,6 @@ from bigbird_dna.model.heads import (
     PretrainingNetwork,
     QuestionAnswerer,
 )
-from bigbird_dna.model.kmers import attach_tokenizer
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.promoter import LoadedPromoterModel, LoadedSequenceModel
 from bigbird_dna.model.settings import (
@@ -73,16 +74,12 @@ def extend_positions(encoder: Encoder, positions: int) -> None:
             f"positions {positions}: must be at least the model's current {config.max_length}"
         )
     if encoder.embeddings.position is not None:
-        table = tiled(encoder.embeddings.position.weight.detach(), positions)
-        encoder.embeddings.position = nn.Embedding(
-            positions, config.hidden, _weight=table
-        )
+        table = encoder.embeddings.position.weight.detach()
+        copies = -(-positions // len(table))
+        longer = table.repeat(copies, 1)[:positions].clone()
+        size = config.hidden
+        encoder.embeddings.position = nn.Embedding(positions, size, _weight=longer)
     encoder.config = config.model_copy(update={"max_length": positions})
-
-
-def tiled(table: Tensor, positions: int) -> Tensor:
-    """Learned positions (P, D), repeated to (N, D); see `extend_positions`."""
-    return table.repeat(-(-positions // len(table)), 1)[:positions].clone()
 
 
 M = TypeVar("M", bound=LoadedModel)
@@ -121,38 +118,25 @@ def build_network(
             network = PretrainingNetwork(config, next_sentence=settings.next_sentence)
         case ChromatinSettings():
             network = ChromatinEnsemble(
-                ChromatinNetwork(
-                    config,
-                    len(settings.tracks),
-                    settings.pooling,
-                    settings.bin_layers,
-                    settings.head,
-                    settings.ensemble_kmers,
-                    settings.kmer_margin,
-                    settings.ensemble_dyads,
-                )
-                for _ in range(settings.members)
+                ChromatinNetwork(config, settings) for _ in range(settings.members)
             )
         case ClassifierSettings():
+            outputs = 1
+            if isinstance(settings, SequenceSettings):
+                outputs = len(settings.outputs)
             network = Classifier(
                 config,
-                outputs=len(settings.outputs)
-                if isinstance(settings, SequenceSettings)
-                else 1,
-                pooling=settings.pooling,
-                head=settings.head,
-                offsets=settings.offsets,
-                base_positions=settings.base_positions,
-                member=settings.ensemble,
+                outputs,
+                settings.pooling,
+                settings.head,
+                position_window=settings.window * settings.base_positions,
+                member_window=settings.window * settings.ensemble,
                 kmers=settings.ensemble_kmers,
                 both_strands=settings.both_strands,
             )
         case ClassificationSettings():
             network = Classifier(
-                config,
-                outputs=settings.outputs,
-                pooling=settings.pooling,
-                head=settings.head,
+                config, settings.outputs, settings.pooling, settings.head
             )
         case QuestionAnsweringSettings():
             network = QuestionAnswerer(config)
@@ -205,42 +189,36 @@ def write_model(
     `calibration` is written to `calibration.json`, linked to these weights. `provenance.json` records the
     checksums of all files that `load` reads, and of other tensors in the directory; see `weights`.
     """
-    state = {
-        name: value.detach().cpu().contiguous()
-        for name, value in model.network.state_dict().items()
+    state = {}
+    for name, value in model.network.state_dict().items():
+        state[name] = value.detach().cpu().contiguous()
+    description = {
+        "format": FORMAT,
+        "task": model.task,
+        "encoder": model.config.model_dump(),
+        "settings": model.settings.model_dump(mode="json"),
+        "tokenizer": model.tokenizer.description(),
     }
-    write_json(directory / CONFIG, describe(model))
+    write_json(directory / CONFIG, description)
     save_file(state, directory / WEIGHTS)
     (directory / WEIGHTS).chmod(0o644)  # safetensors creates a private file
     model.tokenizer.save(directory / model.tokenizer.file_name)
+    for name, source in extra.items():
+        shutil.copyfile(source, directory / name)
+
+    read = {CONFIG, model.tokenizer.file_name}
+    read |= {path.name for path in directory.glob("*.safetensors")}
+    files = {name: checksum(directory / name) for name in sorted(read)}
+    if calibration is not None:
+        write_calibration(directory / CALIBRATION, calibration, files[WEIGHTS])
     software = {
         "bigbird_dna": version("bigbird-dna"),
         "torch": torch.__version__,
         "random_blocks_seed": model.config.random_seed,
     }
-    for name, source in extra.items():
-        (directory / name).write_bytes(source.read_bytes())
-    tensors = sorted(
-        path.name for path in directory.glob("*.safetensors") if path.name != WEIGHTS
-    )
-    read = (CONFIG, WEIGHTS, model.tokenizer.file_name, *tensors)
-    files = {name: checksum(directory / name) for name in read}
-    if calibration is not None:
-        write_calibration(directory / CALIBRATION, calibration, files[WEIGHTS])
-    own = {"software": software, weights.KEY: files}
-    write_json(directory / weights.RECORD, {**own, **provenance})
+    record = {"software": software, weights.KEY: files, **provenance}
+    write_json(directory / weights.RECORD, record)
     write_json(directory / "metrics.json", metrics)
-
-
-def describe(model: LoadedModel) -> dict[str, Any]:
-    """The description of a model that `parse_description` reads: the content of `config.json`."""
-    return {
-        "format": FORMAT,
-        "task": model.task,
-        "encoder": model.config.model_dump(),
-        "settings": model.settings.as_json(),
-        "tokenizer": model.tokenizer.description(),
-    }
 
 
 def load(
@@ -258,57 +236,27 @@ def load(
         from bigbird_dna.model.published import missing_model  # not needed otherwise
 
         raise missing_model(path)
-    if not (path / CONFIG).is_file():
-        if (path / "adapter_config.json").is_file():
-            raise ModelError(
-                f"{path}: an adapter of PEFT, not a model directory; merge it into its model (merge_and_unload, "
-                "save_pretrained), and convert this with `bigbird-dna import-hf`"
-            )
-        raise ModelError(f"{path}: not a model directory: {CONFIG} is missing")
-    values = read_object(path / CONFIG)
-    check_format(values, str(path))
-    if not (path / WEIGHTS).is_file():
-        raise ModelError(f"{path}: not a model directory: {WEIGHTS} is missing")
-    pieces = tokenizer_file(path)
-    found = weights.verify(path, (CONFIG, WEIGHTS, pieces.name))
-    config, settings, description = parse_description(values, str(path / CONFIG))
+    config, settings, description = read_description(path)
+    tokenizer_path = tokenizer_file(path)
+    checksums = weights.verify(path)
     network = weights.load_network(
         path / WEIGHTS, lambda: build_network(config, settings)
     )
-    tokenizer = described_tokenizer(pieces, config, description)
-    model = make_model(network.eval(), tokenizer, config, settings, path, classes)
-    if WEIGHTS in found:
-        vars(model)["sha256"] = found[
-            WEIGHTS
-        ]  # fills the cached property, to avoid computing it again
-    return model
-
-
-def described_tokenizer(
-    file: Path, config: EncoderConfig, description: dict[str, Any]
-) -> Tokenizer:
-    """The tokenizer in `file` of a model whose `config.json` has this `description` of it.
-
-    `ModelError`: its vocabulary is not the encoder's.
-    """
-    path = file.parent
-    if description.get("vocabulary", config.vocabulary) != config.vocabulary:
-        raise ModelError(
-            f"{path / CONFIG}: tokenizer and encoder have different vocabulary sizes"
-        )
-    tokenizer = load_tokenizer(file, description)
+    tokenizer = load_tokenizer(tokenizer_path, description)
     if tokenizer.vocabulary != config.vocabulary:
         raise ModelError(
-            f"{path}: {file.name} has {tokenizer.vocabulary} tokens, config.json specifies "
-            f"{config.vocabulary}"
+            f"{tokenizer_path}: {tokenizer.vocabulary} tokens, {CONFIG} specifies {config.vocabulary}"
         )
-    return tokenizer
+    model = make_model(network.eval(), tokenizer, config, settings, path, classes)
+    if WEIGHTS in checksums:
+        # Fills the cached property, to avoid computing it again.
+        vars(model)["sha256"] = checksums[WEIGHTS]
+    return model
 
 
 def read_encoder_config(path: Path | str) -> EncoderConfig:
     """The encoder configuration of a model directory, without its weights; errors as in `load`."""
-    path = Path(path) / CONFIG
-    return parse_description(read_object(path), str(path))[0]
+    return read_description(Path(path))[0]
 
 
 def load_promoter_model(model: LoadedModel | Path | str) -> LoadedPromoterModel:
@@ -331,49 +279,70 @@ def load_pretrained(model: LoadedModel | Path | str) -> LoadedModel:
     return _of_task(model, LoadedModel, "pretraining")
 
 
-def _of_task(given: LoadedModel | Path | str, kind: type[M], task: Task) -> M:
-    model = given if isinstance(given, LoadedModel) else load(given)
+def _of_task(source: LoadedModel | Path | str, kind: type[M], task: Task) -> M:
+    model = source if isinstance(source, LoadedModel) else load(source)
     if not isinstance(model, kind) or model.task != task:
         names: dict[Task, str] = {"sequences": "labeled-sequence"}
-        found, wanted = (names.get(one, one) for one in (model.task, task))
-        raise ModelError(f"{model.name} is a {found} model; a {wanted} model is needed")
+        raise ModelError(
+            f"{model.name} is a {names.get(model.task, model.task)} model; a {names.get(task, task)} model "
+            "is needed"
+        )
     return model
 
 
-def check_format(values: Mapping[str, Any], path: str) -> None:
-    """Raise `ModelError` unless values are those of a `config.json` that this version reads."""
-    if "format" not in values and ("model_type" in values or "architectures" in values):
-        kind = shortened(repr(values.get("model_type")))
+def read_description(path: Path) -> tuple[EncoderConfig, Settings, dict[str, Any]]:
+    """Encoder, settings and description of the tokenizer in a model directory; `ModelError` names the file."""
+    file = path / CONFIG
+    for needed in (file, path / WEIGHTS):
+        if not needed.is_file():
+            raise ModelError(f"{path}: not a model directory: {needed.name} is missing")
+    values = read_object(file)
+    if "format" not in values and "model_type" in values:
         raise ModelError(
-            f"{path}: a HuggingFace checkpoint (model_type {kind}), not a model directory; convert it with "
+            f"{file}: a HuggingFace checkpoint, not a model directory; convert it with "
             "`bigbird-dna import-hf DIR MODEL_DIR`"
         )
-    if values.get("format") != FORMAT:
-        found_format = shortened(repr(values.get("format")))
-        raise ModelError(
-            f"{path}: format {found_format}; this version reads format {FORMAT}"
-        )
-
-
-def parse_description(
-    values: Mapping[str, Any], path: str
-) -> tuple[EncoderConfig, Settings, dict[str, Any]]:
-    """Encoder, task and tokenizer of a result of `describe`; `ModelError` names its source, `path`."""
-    check_format(values, path)
-    task = values.get("task")
-    if not isinstance(task, str) or task not in SETTINGS:
-        raise ModelError(f"{path}: unknown task {shortened(repr(task))}")
+    version_read = {"format": (FORMAT,), "task": tuple(SETTINGS)}
+    for key, known in version_read.items():
+        if values.get(key) not in known:
+            raise ModelError(
+                f"{file}: {key} {shortened(repr(values.get(key)))}; this version reads "
+                f"{', '.join(map(str, known))}"
+            )
     try:
         config = EncoderConfig.model_validate(values["encoder"])
-        settings = SETTINGS[task].model_validate(values["settings"])
-        description = dict(values.get("tokenizer", {}))
+        settings = SETTINGS[values["task"]].model_validate(values["settings"])
     except ValidationError as error:
         fault = first_fault(error)
-        raise ModelError(
-            f"{path}: {fault.key and f'{fault.key}: '}{fault.reason}"
-        ) from None
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelError(
-            f"{path}: not a model description: {error_text(error)}"
-        ) from None
-    return config, settings, description
+        reason = f"{fault.key}: {fault.reason}" if fault.key else fault.reason
+        raise ModelError(f"{file}: {reason}") from None
+    except KeyError as error:
+        raise ModelError(f"{file}: key {error} is missing") from None
+    return config, settings, values.get("tokenizer", {})
+
+
+def combine_models(paths: Sequence[Path], output: Path) -> None:
+    """Write an ensemble with the chromatin models of `paths` as members.
+
+    `ModelError`: they differ in shape, tokenizer, window, bin or tracks; `UsageError`: fewer than two models.
+    """
+    if len(paths) < 2:
+        raise UsageError("an ensemble needs at least two models")
+    check_directory(output, paths)
+    models = [load_chromatin_model(path) for path in paths]
+    first = models[0]
+    members: list[nn.Module] = []
+    for path, model in zip(paths, models, strict=True):
+        settings = model.settings.model_copy(update={"members": first.settings.members})
+        parts = (model.config, settings, model.tokenizer.sha256)
+        if parts != (first.config, first.settings, first.tokenizer.sha256):
+            raise ModelError(
+                f"{path}: its shape, tokenizer, window, bin or tracks differ from those of {paths[0]}"
+            )
+        members += model.network.members
+    settings = first.settings.model_copy(update={"members": len(members)})
+    network = ChromatinEnsemble(members)
+    combined = make_model(network, first.tokenizer, first.config, settings)
+    provenance = {"members_sha256": [model.sha256 for model in models]}
+    note = {"note": "an ensemble; its metrics are in the report of its predictions"}
+    save(output, combined, provenance, note, {})

@@ -55,10 +55,6 @@ model; (N, K, T) for a chromatin model, for K central bins of a window and T tra
 def find_layer(config: EncoderConfig, layer: int | None, pool: str) -> int:
     """The layer to embed with, by default the last; `UsageError` for a `layer` or `pool` that is missing."""
     check_choice("pool", pool, get_args(Pool))
-    if pool == "cls" and config.causal:
-        raise UsageError(
-            "pool 'cls': not available for a causal model, which masks later tokens"
-        )
     if layer is None:
         return config.layers
     if not 0 <= layer <= config.layers:

@@ -1,20 +1,13 @@
-"""Task settings of a model directory: typed, frozen, and validated when read.
-
-`config.json` contains only the keys that were given: `as_json` returns exactly what was read, so models can
-be converted to HuggingFace's format and back unchanged.
-"""
+"""Task settings of a model directory: typed, frozen, and validated when read."""
 
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.section import LONGEST_WINDOW, MOST_VIEWS, LabelKind
-from bigbird_dna.disk.compression import control_character
-from bigbird_dna.errors import shortened
 from bigbird_dna.genome.chromatin.track import Track, exchanged
-from bigbird_dna.model.base_positions import BaseOffsets
 
 Task = Literal[
     "pretraining",
@@ -34,15 +27,7 @@ Head = Literal[
 BinPooling = Literal["cls", "bin"]
 
 
-def _one_line(name: str) -> str:
-    if found := control_character(name):
-        raise ValueError(
-            f"the name {shortened(repr(name))} contains a control character ({found})"
-        )
-    return name
-
-
-Name = Annotated[str, AfterValidator(_one_line)]
+Name = Annotated[str, Field(pattern="^[^\\p{Cc}\u2028\u2029]*$")]
 """A name of an output: it is a cell or header of tables, so it has neither line ends nor tabs."""
 
 
@@ -52,10 +37,6 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     task: ClassVar[Task] = "encoder"
-
-    def as_json(self) -> dict[str, Any]:
-        """The given keys, as in `config.json`."""
-        return self.model_dump(mode="json", exclude_unset=True)
 
 
 class OtherSettings(Settings):
@@ -113,16 +94,9 @@ class ClassifierSettings(Settings):
     both_strands: bool = False  # whether inputs have no direction: predictions are means over both strands
 
     @property
-    def offsets(self) -> BaseOffsets | None:
-        """Offsets of a window's bases; None: the model does not use them."""
-        return (
-            BaseOffsets(self.window) if self.base_positions or self.ensemble else None
-        )
-
-    @property
     def window(self) -> int:
         """Length of every input in bp; 0: lengths differ."""
-        raise NotImplementedError
+        return 0
 
     @property
     def anchor(self) -> float:
@@ -169,23 +143,6 @@ class SequenceSettings(ClassifierSettings):
     def window(self) -> int:
         return self.length or 0
 
-    @model_validator(mode="after")
-    def _complete(self) -> Self:
-        count = len(self.outputs) if self.kind == "regression" else 0
-        if not len(self.means) == len(self.deviations) == count:
-            raise ValueError(
-                "means and deviations need a value per output of a regression"
-            )
-        if (self.length is None or self.both_strands) and (
-            self.base_positions or self.ensemble
-        ):
-            raise ValueError(
-                "base_positions and ensemble need a length, and one strand"
-            )
-        if self.ensemble and len(self.outputs) > 1:
-            raise ValueError("ensemble needs a single output")
-        return self
-
 
 class NamedTrack(BaseModel):
     """A track of a model."""
@@ -197,12 +154,6 @@ class NamedTrack(BaseModel):
     opposite: Name = (
         ""  # name of the track that it becomes on the reverse complement; "": itself
     )
-
-    @classmethod
-    def of(cls, track: Track) -> Self:
-        """The name, group and opposite of a track."""
-        opposite = {"opposite": track.opposite} if track.opposite else {}
-        return cls(track=track.name, group=track.group, **opposite)
 
 
 KMER_WINDOW = 1000  # bp, the wider of the two windows whose k-mers regressions read; the other is the bin
@@ -226,17 +177,6 @@ class ChromatinSettings(Settings):
     )  # spaced dyads of a track that are also added
     tracks: tuple[NamedTrack, ...]
 
-    @model_validator(mode="after")
-    def _bin_layers_have_a_dense_layer_before(self) -> Self:
-        if self.head == "linear" and self.bin_layers:
-            raise ValueError("head linear does not support bin layers")
-        return self
-
-    @model_validator(mode="after")
-    def _opposites_are_pairs(self) -> Self:
-        exchanged(self.track_list)
-        return self
-
     @cached_property
     def opposites(self) -> list[int] | None:
         """The output (T) that each track has on the reverse complement; None: all keep their place."""
@@ -251,7 +191,8 @@ class ChromatinSettings(Settings):
     def track_list(self) -> list[Track]:
         """The tracks in the order of the model's outputs."""
         return [
-            Track(one.track, one.group, opposite=one.opposite) for one in self.tracks
+            Track(named.track, named.group, opposite=named.opposite)
+            for named in self.tracks
         ]
 
 

@@ -203,7 +203,7 @@ def predict_sequences(
     length = model.settings.length
     texts = [sequence.text for sequence in batch]
     if length is not None:
-        texts = fit_windows(GivenSequences(texts, texts, None), length, True)
+        texts = fit_windows(GivenSequences(texts, texts), length, True)
     notes, scored = [], []
     for sequence, text in zip(batch, texts, strict=True):
         note = sequence.note

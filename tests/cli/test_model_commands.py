@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from bigbird_dna.genome.reference import write_fasta
-from bigbird_dna.model.published import Published
+from bigbird_dna.model.published import read_published
 from tests.cli.command import Run, refused
 from tests.registry.shelf import installed as installed
 from tests.registry.shelf import shelf as shelf
@@ -63,8 +63,8 @@ def test_faults(run: Run, installed: Path) -> None:
     refused(run("fetch-model", "toy", "--list"), 2)
     refused(run("fetch-model", "toy", "--catalog", "none.yaml"), 2)
     refused(run("score-promoters", "tay", "x.fa"), 1)
-    entry = Published(installed).models["toy"].model_dump() | {
-        "where": ["http://127.0.0.1:9/toy.tar"],
+    entry = read_published(installed)["toy"].model_dump() | {
+        "urls": ["http://127.0.0.1:9/toy.tar"],
         "sha256": "0" * 64,
     }
     write_list(installed, {"toy": entry})
@@ -72,7 +72,7 @@ def test_faults(run: Run, installed: Path) -> None:
         run("fetch-model", "toy", "--catalog", installed),
         1,
         "toy",
-        entry["where"][0],
+        entry["urls"][0],
         after_log=True,
     )
     refused(

@@ -61,7 +61,7 @@ CALLS = {
     "variants": lambda: starts.variant_effects(variants, genome, device="cpu")["delta"].to_numpy(),
     "likelihoods": lambda: encoder.variant_effects(variants, genome, device="cpu").select_dtypes("number").to_numpy(),
     "embed": lambda: encoder.embed(windows, device="cpu"),
-    "layers": lambda: encoder.embed(windows, pool="max", layer="all", device="cpu"),
+    "layers": lambda: encoder.embed(windows, pool="cls", layer=1, device="cpu"),
     "tokens": lambda: encoder.embed(windows[:1], pool="token", device="cpu")[0],
     "attention": lambda: attention(False),
     "attention gradient": lambda: attention(True),

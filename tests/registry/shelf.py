@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from bigbird_dna import registry
 from bigbird_dna.model import catalog, published
 from bigbird_dna.model.directory import save
-from bigbird_dna.model.published import Published
 from bigbird_dna.model.settings import (
     ChromatinSettings,
     NamedTrack,
@@ -89,7 +87,6 @@ def make_shelf(home: Path, task: str = "promoter") -> Path:
         "description": "A toy",
         "task": task,
         "license": "free for all",
-        "where": "toy",
     }
     return write_list(home / "models.yaml", {"toy": entry})
 
@@ -106,7 +103,6 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def installed(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The list as the package's."""
-    for module in (published, registry):
-        monkeypatch.setattr(module, "load_published", lambda: Published(shelf))
+    monkeypatch.setattr(published, "LIST", shelf)
     monkeypatch.setattr(catalog, "BUNDLED", shelf.parent / "models")
     return shelf

@@ -13,8 +13,7 @@ import bigbird_dna
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import BigBirdDnaError, DataError, ModelError, UsageError
 from bigbird_dna.genome import download as downloads
-from bigbird_dna.model.published import Published
-from bigbird_dna.registry import fetch_model, unpack
+from bigbird_dna.model.published import fetch_model, read_published, unpack
 from tests.file_server import FileServer, running_server
 from tests.golden.messages import fails
 from tests.registry.shelf import installed as installed
@@ -36,14 +35,14 @@ def served(shelf: Path, server: FileServer) -> None:
     server.files["toy.tar"] = packed
     relist(
         shelf,
-        where=[server.url("toy.tar")],
+        urls=[server.url("toy.tar")],
         sha256=hashlib.sha256(packed).hexdigest(),
     )
 
 
 def relist(shelf: Path, **fields: Any) -> None:
     """Change fields of the list's one entry."""
-    entry = Published(shelf).models["toy"].model_dump(exclude_none=True) | fields
+    entry = read_published(shelf)["toy"].model_dump(exclude_none=True) | fields
     write_list(
         shelf,
         {"toy": {k: list(v) if isinstance(v, tuple) else v for k, v in entry.items()}},
@@ -120,7 +119,7 @@ def test_what_is_not_the_archive(shelf: Path, server: FileServer) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"where": ["http://127.0.0.1:9/toy.tar"]}, {"sha256": "0" * 64}]
+    "fields", [{"urls": ["http://127.0.0.1:9/toy.tar"]}, {"sha256": "0" * 64}]
 )
 def test_no_server_and_another_checksum(
     shelf: Path, server: FileServer, fields: dict[str, Any]
@@ -159,31 +158,29 @@ def special(kind: bytes, name: str, target: str = "") -> tarfile.TarInfo:
     return member
 
 
-OTHER_ARCHIVES: dict[str, dict[str, bytes | tarfile.TarInfo]] = {
-    "above": {"../evil": b""},
-    "further above": {"toy/../../evil": b""},
-    "absolute": {"/tmp/evil": b""},
-    "deeper": {"toy/deep/evil": b""},
-    "other name": {"evil/config.json": b""},
-    "link": {"x": special(tarfile.SYMTYPE, "toy/config.json", "/etc/passwd")},
-    "hard link": {"x": special(tarfile.LNKTYPE, "toy/config.json", "/etc/passwd")},
-    "pipe": {"x": special(tarfile.FIFOTYPE, "toy/config.json")},
-    "device": {"x": special(tarfile.CHRTYPE, "toy/config.json")},
-    "directory": {"x": special(tarfile.DIRTYPE, "toy/deep")},
-    "hidden": {"toy/.evil": b""},
-    "line break": {"toy/a\nb": b""},
+OTHERS: dict[str, bytes | tarfile.TarInfo] = {
+    "../above": b"",
+    "toy/../../further": b"",
+    "/tmp/absolute": b"",
+    "toy/link": special(tarfile.SYMTYPE, "toy/link", "/etc/passwd"),
+    "toy/hard": special(tarfile.LNKTYPE, "toy/hard", "/etc/passwd"),
+    "toy/pipe": special(tarfile.FIFOTYPE, "toy/pipe"),
+    "toy/device": special(tarfile.CHRTYPE, "toy/device"),
+    "toy/directory": special(tarfile.DIRTYPE, "toy/directory"),
 }
 
 
-@pytest.mark.parametrize("case", OTHER_ARCHIVES)
-def test_other_archives_are_refused(tmp_path: Path, case: str) -> None:
-    """Nothing is written outside of the directory, and no link is made."""
+def test_nothing_is_written_outside_of_the_directory(tmp_path: Path) -> None:
+    """And no link is made."""
     path, target = tmp_path / "x.tar", tmp_path / "deep/unpacked"
-    path.write_bytes(archive(OTHER_ARCHIVES[case]))
+    path.write_bytes(archive(OTHERS))
     target.mkdir(parents=True)
-    with fails(ModelError, path):
-        unpack(path, "toy", target)
-    assert {one.name for one in tmp_path.rglob("*")} == {"x.tar", "deep", "unpacked"}
+    unpack(path, target)
+    files = {"above", "further", "absolute"}
+    assert {one.name for one in target.iterdir()} == files
+    names = {"x.tar", "deep", "unpacked", *files}
+    assert {one.name for one in tmp_path.rglob("*")} == names
+    assert not Path("/tmp/absolute").exists()
 
 
 def test_an_archive_that_is_cut(tmp_path: Path) -> None:
@@ -194,12 +191,11 @@ def test_an_archive_that_is_cut(tmp_path: Path) -> None:
         target = tmp_path / str(number)
         target.mkdir()
         with fails(ModelError, path):
-            unpack(path, "toy", target)
+            unpack(path, target)
 
 
 @pytest.mark.parametrize(
-    ("file", "data"),
-    [("config.json", b"{}"), ("model.safetensors", None), ("link", None)],
+    ("file", "data"), [("config.json", b"{}"), ("model.safetensors", None)]
 )
 def test_a_wrong_model_with_the_right_checksum(
     shelf: Path, server: FileServer, file: str, data: bytes | None
@@ -212,24 +208,19 @@ def test_a_wrong_model_with_the_right_checksum(
     }
     if data is not None:
         members[f"toy/{file}"] = data
-    if file == "link":
-        members["link"] = special(tarfile.SYMTYPE, "toy/link", "/etc/passwd")
     served(shelf, server)
     packed = archive(members)
     server.files["toy.tar"] = packed
     relist(shelf, sha256=hashlib.sha256(packed).hexdigest())
-    assert ".bigbird-dna-" not in refused(shelf, ModelError, "toy")
+    with fails(ModelError, "toy") as caught:
+        fetch_model("toy", None, shelf)
+    assert ".bigbird-dna-" not in str(caught.value)
+    assert not Path("models/toy").exists()
 
 
-def test_faults_of_usage_and_of_the_list(shelf: Path) -> None:
-    bundled = shelf.parent / "models/toy"
+def test_faults_of_usage(shelf: Path) -> None:
     refused(shelf, UsageError, "tay", name="tay")
-    for output in (Path(), bundled, bundled / "new"):
-        refused(shelf, UsageError, output=output)
-    relist(shelf, task="pretraining")
-    refused(shelf, ModelError, "toy")
-    relist(shelf, where="gone")
-    refused(shelf, ModelError, "gone")
+    refused(shelf, UsageError, output=Path())
 
 
 def test_a_bundled_model_is_loaded_by_its_name(installed: Path) -> None:
