@@ -1,7 +1,7 @@
 """Baselines of the language model on hidden tokens, for comparison with masked language models.
 
 All are evaluated on the same hidden tokens, in bits for the bases of each token. They have the same input as
-a masked-token model: hidden tokens are unknown to each other. Orders, strengths and exponents are chosen on
+a masked-token model: hidden tokens are unknown to each other. Strengths and exponents are chosen on
 hidden validation tokens: if these are also the evaluated ones, this favors the baselines.
 """
 
@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from bigbird_dna.baselines.markov import Markov
 from bigbird_dna.baselines.ngram import (
-    EMPTY,
     Floats,
     MaskedTokens,
     Tokens,
-    TwoSidedNgram,
+    TwoSidedBigram,
 )
 from bigbird_dna.console import log
 from bigbird_dna.data.predictions import UNIFORM
@@ -30,7 +29,6 @@ UNIGRAM = "unigram tokens"
 TOKENS_BOTH = "token n-gram, both sides"
 BASES_BOTH = "Markov over bases, both sides"
 
-ORDERS = (2, 3)  # of n-grams, of which the best is chosen
 MOST_TOKENS = 12_000_000  # of training, for n-grams
 
 
@@ -82,15 +80,10 @@ class LanguageBaselines:
         log(f"n-grams over tokens: training on {tokens:,} of {total:,} tokens")
         self.notes = {UNIFORM: "2 bits per base", UNIGRAM: "token frequencies"}
 
-        two_sided = []
-        for order in ORDERS:
-            product = TwoSidedNgram(order, self.vocabulary, self.candidates)
-            two_sided.append(product.fit(documents, validation))
-        self.both = min(two_sided, key=lambda product: product.nats)
+        self.both = TwoSidedBigram(self.vocabulary, self.candidates)
+        self.both.fit(documents, validation)
         exponents = ", ".join(f"{value:.2f}" for value in self.both.exponents)
-        self.notes[TOKENS_BOTH] = (
-            f"Kneser–Ney, order {self.both.forward.order}, exponents {exponents}"
-        )
+        self.notes[TOKENS_BOTH] = f"Kneser–Ney, order 2, exponents {exponents}"
 
         log(f"Markov model over bases: counting in {len(training):,} documents")
         self.markov = Markov().fit(
@@ -115,7 +108,7 @@ class LanguageBaselines:
         tokens = np.concatenate(hidden)
         return {
             UNIFORM: 2.0 * self.lengths[tokens],
-            UNIGRAM: -np.log2(self.both.unigram.probabilities(EMPTY)[0, tokens]),
+            UNIGRAM: -np.log2(self.both.frequencies[tokens]),
             TOKENS_BOTH: self.both.bits(masked),
             BASES_BOTH: self._markov_bits(masked),
         }
