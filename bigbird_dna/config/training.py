@@ -143,12 +143,6 @@ class FinetuningConfig(TrainingConfig):
         "trained weights of the encoder: all, none (frozen), or low-rank updates (lora)",
     )
     lora: LoraConfig = LoraConfig()
-    train_fraction: float = field(
-        1.0,
-        "fraction of the training examples to use, sampled by seed; below 1 for learning curves",
-        gt=0,
-        le=1,
-    )
 
 
 class CalibrationConfig(Section):

@@ -8,10 +8,8 @@ import numpy.typing as npt
 from bigbird_dna.config.chromatin import (
     DEEPSEA,
     TSS,
-    ChromatinTrainingConfig,
 )
 from bigbird_dna.config.run import Config
-from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import scratch_directory
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.chromatin.dataset import (
@@ -35,23 +33,7 @@ from bigbird_dna.genome.splits import Splits
 
 # Axes: N windows, T tracks.
 
-LEAST_EXAMPLES = 5
-"""Minimum number of examples per class for a meaningful fraction."""
-
 Rows = npt.NDArray[np.intp]
-
-
-def draw_groups(
-    groups: npt.NDArray[np.int64], share: float, seed: tuple[int, ...]
-) -> npt.NDArray[np.bool_]:
-    """Return which rows (N,) belong to the kept fraction of the groups, given the group of each row (N,).
-
-    Groups are never divided. Their order is drawn once, so with the same seed a smaller fraction is a subset
-    of a larger one. At least one group is kept.
-    """
-    names = np.unique(groups)
-    count = min(max(round(share * len(names)), 1), len(names))
-    return np.isin(groups, np.random.default_rng(seed).permutation(names)[:count])
 
 
 def sample(rows: Rows, count: int, seed: tuple[int, int] | np.random.Generator) -> Rows:
@@ -94,37 +76,6 @@ def checked_window(window: int, size: int) -> int:
             f"--window {window}: must be the bin size ({size}) plus an even number"
         )
     return window
-
-
-def training_bins(data: ChromatinData, training: ChromatinTrainingConfig) -> Rows:
-    """Return the indices of the bins (n,) in the fraction `train_fraction` of the training bins.
-
-    The choice depends only on its seed. Bins are drawn in runs of `bins_per_window`, because single bins
-    would give windows few labels, and would count the halves of a peak as two examples. `ConfigError` if no
-    track has five bins of each class left.
-    """
-    rows, share = data.rows("train"), training.train_fraction
-    if share >= 1:
-        return rows
-    codes = data.bins["contig"].cat.codes.to_numpy().astype(np.int64)[rows]
-    runs = data.bins["start"].to_numpy()[rows] // (
-        data.bin_size * training.bins_per_window
-    )
-    groups = codes * (int(runs.max()) + 1) + runs
-    kept = rows[draw_groups(groups, share, (training.seed, 6))]
-    positives = data.labels.positives(kept)
-    poor = np.minimum(positives, len(kept) - positives) < LEAST_EXAMPLES
-    if poor.all():
-        raise ConfigError(
-            f"chromatin.training.train_fraction {share:g}: leaves {len(kept):,} of {len(rows):,} training "
-            f"bins, and no track with at least {LEAST_EXAMPLES} bins of each class"
-        )
-    if poor.any():
-        log(
-            f"warning: {int(poor.sum()):,} of {len(poor):,} tracks have fewer than {LEAST_EXAMPLES} bins of "
-            f"a class among the {len(kept):,} training bins"
-        )
-    return kept
 
 
 def prepare_data(

@@ -21,13 +21,12 @@ import pandas as pd
 from bigbird_dna.config.promoters import DERIVED_SETS
 from bigbird_dna.config.run import Config
 from bigbird_dna.console import log
-from bigbird_dna.data.chromatin import LEAST_EXAMPLES, draw_groups
 from bigbird_dna.data.negatives import MAX_N, find_negatives
 from bigbird_dna.data.predictions import HOMOLOGY, POSITIVE
 from bigbird_dna.disk.arrays import open_npz, read_frame
 from bigbird_dna.disk.atomic import reading, write_json
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.errors import ConfigError, DataError, one_of
+from bigbird_dna.errors import DataError, one_of
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, fraction_n, inside, window_around
@@ -226,25 +225,6 @@ def window_sequences(reference: Reference, rows: pd.DataFrame, seed: int) -> lis
 def variants(rows: pd.DataFrame) -> npt.NDArray[np.int64]:
     """Return the index of each row (N,) among the rows of its pair and negative set, in file order."""
     return np.asarray(rows.groupby(["pair", "negative_set"]).cumcount(), dtype=np.int64)
-
-
-def training_windows(data: WindowSet, share: float, seed: int) -> npt.NDArray[np.intp]:
-    """Return the training windows (n,) of a fraction of the training promoters with all their negatives.
-
-    The choice depends only on `seed`. `ConfigError` if fewer than five promoters or five negatives remain.
-    """
-    rows = np.flatnonzero(data.rows["split"].to_numpy() == "train")
-    if share >= 1:
-        return rows
-    pairs, positive = data.rows["pair"].to_numpy(np.int64)[rows], data.labels[rows] == 1
-    kept = draw_groups(pairs, share, (seed, 6, 0))
-    promoters, negatives = int((kept & positive).sum()), int((kept & ~positive).sum())
-    if min(promoters, negatives) < LEAST_EXAMPLES:
-        raise ConfigError(
-            f"promoters.training.train_fraction {share:g}: leaves {promoters:,} of {int(positive.sum()):,} "
-            f"training promoters and {negatives:,} negatives; at least {LEAST_EXAMPLES} of each are needed"
-        )
-    return rows[kept]
 
 
 def read_windows(directory: Path, negative_set: str) -> WindowSet:

@@ -16,7 +16,7 @@ from bigbird_dna.config.chromatin import (
     ChromatinConfig,
 )
 from bigbird_dna.config.run import Config
-from bigbird_dna.data.chromatin import BinWindows, checked_window, sample, training_bins
+from bigbird_dna.data.chromatin import BinWindows, checked_window, sample
 from bigbird_dna.data.predictions import NETWORK
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import ConfigError, DataError
@@ -66,7 +66,7 @@ class BinDraws:
 
     def __init__(self, data: ChromatinData, config: ChromatinConfig) -> None:
         self.config, self.shift = config.training, config.data.shift_bp
-        self.training = training_bins(data, self.config)
+        self.training = data.rows("train")
         self.epochs = Epochs(self.config.seed, np.arange(len(self.training)))
 
     def at(

@@ -15,7 +15,6 @@ from bigbird_dna.data.predictions import NETWORK
 from bigbird_dna.data.promoter_windows import (
     WindowSet,
     read_windows,
-    training_windows,
     variants,
     window_sequences,
 )
@@ -103,9 +102,7 @@ class PromoterTask(ClassifierTask[tuple[pd.DataFrame, Members | None]]):
     @cached_property
     def train_rows(self) -> NDArray[np.intp]:
         """The rows of the training windows."""
-        return training_windows(
-            self.windows, self.config.train_fraction, self.config.seed
-        )
+        return np.flatnonzero(self.split == "train")
 
     @cached_property
     def sequences(self) -> list[str]:

@@ -27,7 +27,7 @@ from bigbird_dna.config.sequences import (
     SequencesConfig,
 )
 from bigbird_dna.console import log
-from bigbird_dna.data.chromatin import draw_groups, sample
+from bigbird_dna.data.chromatin import sample
 from bigbird_dna.data.labeled_sequences import (
     LABEL,
     LabeledSequences,
@@ -169,11 +169,7 @@ class LabeledSequenceTask(ClassifierTask[tuple[Predictions, Members | None]]):
     @cached_property
     def train_rows(self) -> NDArray[np.intp]:
         """The rows of the training sequences."""
-        rows, training = self.sequences.rows("train"), self.run.sequences.training
-        if training.train_fraction < 1:
-            groups, seed = self.sequences.groups[rows], (training.seed, 6)
-            rows = rows[draw_groups(groups, training.train_fraction, seed)]
-        return rows
+        return self.sequences.rows("train")
 
     @cached_property
     def losses(self) -> LabelLoss:  # type: ignore[override]

@@ -22,13 +22,7 @@ from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import ConfigError, DataError, one_of
 from bigbird_dna.genome.fields import check_name, quoted, whole_number
 
-SPECIES = {
-    "sacCer3": "Saccharomyces cerevisiae",
-    "ASM294v2": "Schizosaccharomyces pombe",
-    "GRCh37": "Homo sapiens",
-    "GRCh38": "Homo sapiens",
-}
-ASSEMBLIES = (*SPECIES,)
+ASSEMBLIES = ("sacCer3", "ASM294v2", "GRCh37", "GRCh38")
 DEMO = "demo"
 CUSTOM = "custom"
 ALIAS_HINT = "give a file of contig aliases (genome.aliases, --aliases)"
@@ -138,25 +132,14 @@ def load_assembly(name: str) -> Assembly:
     if name not in ASSEMBLIES:
         known = (*ASSEMBLIES, *ASSEMBLY_SYNONYMS, CUSTOM, DEMO)
         raise ConfigError(f"unknown assembly {name!r}: {one_of(name, known)}")
-    text = (
-        files("bigbird_dna.resources")
-        .joinpath("assemblies", f"{name}.tsv")
-        .read_text(encoding="utf-8")
-    )
-    _, *rows = (
-        line.split("\t") for line in text.splitlines() if not line.startswith("##")
-    )
-    return Assembly(
-        name,
-        tuple(
-            Contig(
-                contig,
-                int(length),
-                frozenset({contig, *",".join(aliases).split(",")} - {""}),
-            )
-            for contig, length, *aliases in rows
-        ),
-    )
+    path = files("bigbird_dna.resources").joinpath("assemblies", f"{name}.tsv")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    contigs = []
+    for line in [line for line in lines if not line.startswith("##")][1:]:
+        contig, length, *aliases = line.split("\t")
+        names = {contig, *",".join(aliases).split(",")} - {""}
+        contigs.append(Contig(contig, int(length), frozenset(names)))
+    return Assembly(name, tuple(contigs))
 
 
 def contig_finder(
@@ -220,49 +203,49 @@ def warn_of_dropped(
 def open_assembly(
     assembly: str, aliases: Path | None = None, title: str | None = None
 ) -> Assembly:
-    """Return a known assembly, "demo" or "custom", with the names of an alias file.
+    """Return a known assembly, "demo" or "custom", with the names of an alias file, and contigs only in it.
 
     `title` is its name in messages and results.
     """
     known = load_assembly(assembly)
-    contigs = known.contigs if aliases is None else tuple(_joined(Path(aliases), known))
-    return Assembly(title or known.name, contigs)
+    title = title or known.name
+    if aliases is None:
+        return Assembly(title, known.contigs)
 
-
-def _joined(path: Path, known: Assembly) -> Iterator[Contig]:
-    """Yield the contigs of an assembly with the additional names of a file, and contigs only in the file."""
     table = {name: contig for contig in known.contigs for name in contig.names}
-    more: dict[str, set[str]] = {}
-    first: dict[str, int] = {}
+    more: defaultdict[str, set[str]] = defaultdict(set)
+    lines: dict[str, int] = {}
     new = []
-    for number, names, length in _read_aliases(path):
-        where = f"{path}: line {number}"
+    for number, names, length in _read_aliases(Path(aliases)):
+        where = f"{aliases}: line {number}"
         for name in names:
             check_name(name, "contig", where)
             if any(letter.isspace() for letter in name):
                 raise DataError(
                     f"{where}: contig {quoted(name)} contains a space; tabs must separate names"
                 )
-            if name in first:
+            if name in lines:
                 raise DataError(
-                    f"{where}: duplicate name {quoted(name)}, also in line {first[name]}; all names of a "
+                    f"{where}: duplicate name {quoted(name)}, also in line {lines[name]}; all names of a "
                     "contig belong on one line"
                 )
-            first[name] = number
-        owners = {table[name].name for name in names if name in table}
+            lines[name] = number
+        owners = sorted({table[name].name for name in names if name in table})
         if len(owners) > 1:
             raise DataError(
-                f"{where}: {' and '.join(sorted(owners))} are different contigs of {known.name}"
+                f"{where}: {' and '.join(owners)} are different contigs of {known.name}"
             )
         if owners:
-            more.setdefault(owners.pop(), set()).update(names)
+            more[owners[0]].update(names)
         else:
             new.append(Contig(names[0], length, frozenset(names)))
-    if not first:
-        raise DataError(f"{path}: the file contains no contig names")
-    for contig in known.contigs:
-        yield contig._replace(names=contig.names | more.get(contig.name, set()))
-    yield from new
+    if not lines:
+        raise DataError(f"{aliases}: the file contains no contig names")
+    extended = [
+        contig._replace(names=contig.names | more[contig.name])
+        for contig in known.contigs
+    ]
+    return Assembly(title, (*extended, *new))
 
 
 def _read_aliases(path: Path) -> Iterator[tuple[int, list[str], int | None]]:

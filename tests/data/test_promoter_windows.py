@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigbird_dna.config.chromatin import ChromatinTrainingConfig
 from bigbird_dna.config.promoters import PromoterWindowsConfig
 from bigbird_dna.config.reading import load_config
 from bigbird_dna.config.run import Config
-from bigbird_dna.data.chromatin import draw_groups, training_bins
 from bigbird_dna.data.negatives import (
     draw_candidates,
     match_gc,
@@ -26,13 +24,9 @@ from bigbird_dna.data.promoter_windows import (
     prepare_windows,
     read_windows,
     substitute,
-    training_windows,
     window_sequences,
 )
-from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.genome.chromatin.dataset import ChromatinData, make_bins
-from bigbird_dna.genome.chromatin.labels import PackedLabels
-from bigbird_dna.genome.chromatin.track import Track
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.promoters import read_loci, write_loci
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import (
@@ -40,8 +34,7 @@ from bigbird_dna.genome.sequence import (
     Locus,
     reverse_complement,
 )
-from tests.cli.command import Run, refused
-from tests.golden.messages import fails, message
+from tests.golden.messages import fails
 from tests.tiny_run import MOTIF, UPSTREAM
 from tests.toys import random_dna
 
@@ -280,125 +273,3 @@ def test_a_split_without_a_class_is_a_warning(
 
 
 # Fine-tuning on a share of the examples: which are kept, and for whom they are the same
-
-
-@given(
-    st.lists(st.integers(0, 30), min_size=1, max_size=60),
-    st.floats(1e-4, 1),
-    st.floats(0, 1),
-    st.integers(0),
-)
-def test_groups_stay_whole_and_shares_are_nested(
-    groups: list[int], share: float, part: float, seed: int
-) -> None:
-    codes = np.array(groups)
-    kept = draw_groups(codes, share, (seed,))
-    names = set(groups)
-    inside = {name for name in names if kept[codes == name].any()}
-    assert len(inside) == min(max(round(share * len(names)), 1), len(names))
-    assert all(kept[codes == name].all() for name in inside)
-    fewer = draw_groups(codes, max(share * part, 1e-9), (seed,))
-    assert not (fewer & ~kept).any()
-
-
-@pytest.mark.parametrize("negative_set", ["genomic", "permuted"])
-def test_a_promoter_is_kept_with_all_its_negatives(
-    tiny_config: Path, negative_set: str
-) -> None:
-    data = read_windows(load_config(tiny_config).paths.windows, negative_set)
-    train = data.rows["split"] == "train"
-    whole = training_windows(data, 1.0, 1)
-    np.testing.assert_array_equal(whole, np.flatnonzero(train))
-    rows = training_windows(data, 0.2, 1)
-    kept = data.rows.iloc[rows]
-    assert set(kept["split"]) == {"train"}
-    pairs = set(kept["pair"])
-    assert (
-        len(pairs)
-        == round(0.2 * data.rows.loc[train, "pair"].nunique())
-        == data.labels[rows].sum()
-    )
-    pd.testing.assert_frame_equal(
-        kept, data.rows[train & data.rows["pair"].isin(pairs)]
-    )
-    assert kept["negative_set"].value_counts()[negative_set] > len(pairs)
-    np.testing.assert_array_equal(rows, training_windows(data, 0.2, 1))
-    assert not np.array_equal(rows, training_windows(data, 0.2, 2))
-    assert set(rows) < set(training_windows(data, 0.6, 1))
-
-
-def test_too_few_promoters_are_refused_at_once(
-    tiny_config: Path, tmp_path: Path, run: Run
-) -> None:
-    words = (
-        "finetune-promoter",
-        tiny_config,
-        "--negative-set",
-        "genomic",
-        "-o",
-        tmp_path / "model",
-    )
-    words += (
-        "--set",
-        "promoters.model.initial=random",
-        "--checkpoint-dir",
-        tmp_path / "checkpoints",
-    )
-    result = run(*words, "--set", "promoters.training.train_fraction=0.02")
-    message(refused(result, 2), "promoters.training.train_fraction", "0.02", "98")
-    result = run(*words, "--set", "promoters.training.train_fraction=0")
-    message(refused(result, 2), "promoters.training.train_fraction")
-    assert not list(tmp_path.iterdir())
-
-
-def bins(positives: int = 400) -> ChromatinData:
-    """Two contigs of 600 training bins each and 20 for validation, of one track."""
-    owners = np.repeat([0, 1], 610)
-    starts = np.tile(200 * np.arange(610), 2)
-    splits = np.where(starts < 200 * 600, 0, 1)
-    table = make_bins(["a", "b"], owners, starts, splits, 200)
-    labels = np.zeros((1220, 1), np.uint8)
-    labels[np.random.default_rng(0).permutation(1220)[:positives]] = 1
-    return ChromatinData(
-        table, PackedLabels.from_dense(labels), (Track("x", "TF"),), {"bin_size": 200}
-    )
-
-
-def training(
-    share: float, neighbors: int = 1, seed: int = 1
-) -> ChromatinTrainingConfig:
-    return ChromatinTrainingConfig(
-        train_fraction=share, bins_per_window=neighbors, seed=seed
-    )
-
-
-def test_bins_are_kept_in_stretches_as_long_as_a_window_is_learnt_from() -> None:
-    data = bins()
-    np.testing.assert_array_equal(
-        training_bins(data, training(1.0)), data.rows("train")
-    )
-    single = training_bins(data, training(0.2))
-    assert len(single) == 240 and set(single) < set(data.rows("train"))
-    assert set(single) < set(training_bins(data, training(0.5)))
-    stretches = training_bins(data, training(0.2, neighbors=15))
-    assert len(stretches) == 240
-    numbers = np.array(stretches)
-    begins = numbers[np.r_[True, np.diff(numbers) != 1]]
-    assert len(begins) <= 16 and all((begin % 610) % 15 == 0 for begin in begins)
-    assert not np.array_equal(stretches, training_bins(data, training(0.2, 15, seed=2)))
-
-
-def test_too_few_bins_are_refused_and_poor_tracks_counted(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with fails(ConfigError):
-        training_bins(bins(positives=40), training(0.01))
-    data = bins()
-    labels = np.zeros((1220, 2), np.uint8)
-    labels[:, :1] = data.labels.rows()
-    labels[:6, 1] = 1
-    two = ChromatinData(
-        data.bins, PackedLabels.from_dense(labels), data.tracks * 2, data.info
-    )
-    training_bins(two, training(0.1))
-    message(capsys.readouterr().err.partition("  ")[2], "1 of 2 tracks", "120")

@@ -13,7 +13,6 @@ from bigbird_dna.calibration.maps import FILE, read_calibration
 from bigbird_dna.config.chromatin import ChromatinConfig
 from bigbird_dna.config.reading import parse_config
 from bigbird_dna.config.run import Config
-from bigbird_dna.data.chromatin import training_bins
 from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.finetuning.calibrate import calibrate_chromatin
 from bigbird_dna.finetuning.chromatin import (
@@ -382,18 +381,6 @@ def test_neighboring_bins_are_bins_of_the_same_contig_and_split(made: Made) -> N
     other = replace(made.data, bins=made.data.bins.iloc[mixed].reset_index(drop=True))
     theirs = neighboring_bins(other, back[rows], 5)
     np.testing.assert_array_equal(theirs, back[found])
-
-
-def test_of_a_share_of_the_bins_no_other_is_learnt_from(made: Made) -> None:
-    config = settings(training={"train_fraction": 0.3}).chromatin
-    objective = chromatin_task(made.data, made.reference, made.tokenizer, config, 160)
-    kept = training_bins(made.data, config.training)
-    assert 0.25 < len(kept) / len(made.data.rows("train")) < 0.35
-    assert objective.draws.epochs.size == len(kept)
-    learned = objective.neighbors[objective.neighbors >= 0]
-    assert set(learned) == set(kept)
-    # Bins were drawn as many side by side as a window is learnt from: most windows have more than their own.
-    assert (objective.neighbors >= 0).sum(axis=1).mean() > 2
 
 
 def test_training_begins_with_the_prevalence_of_the_tracks(

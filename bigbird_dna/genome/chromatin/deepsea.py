@@ -58,20 +58,21 @@ def _unpacked(
 ) -> Iterator[list[Path]]:
     """Yield the files of a directory, or of a tar archive, which is unpacked next to `scratch`."""
     with scratch_directory(scratch.parent) as directory:
+        folder = source
         if not source.is_dir():
+            folder = directory
             with reading(source, _ARCHIVE, Exception), tarfile.open(source) as tar:
                 for member in tar:
                     member.name = Path(member.name).name
-                    if member.isfile() and member.name in names:
+                    if member.name in names:
                         log(f"unpacking {member.name} ({member.size / 1e6:,.0f} MB)")
                         tar.extract(member, directory, filter="data")
-            source = directory
         paths = []
         for name in names:
-            found = sorted(source.rglob(name))
-            if not found:
+            path = next(folder.rglob(name), None)
+            if path is None:
                 raise DataError(f"{source}: does not contain {name}")
-            paths.append(found[0])
+            paths.append(path)
         yield paths
 
 

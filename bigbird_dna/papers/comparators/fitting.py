@@ -27,7 +27,6 @@ from bigbird_dna.console import log, progress
 from bigbird_dna.data.chromatin import BinWindows, sample
 from bigbird_dna.data.promoter_windows import (
     read_windows,
-    training_windows,
     variants,
     window_sequences,
 )
@@ -74,8 +73,7 @@ def fit_promoters(
     section, training = config.promoters, config.promoters.training
     data = read_windows(windows, negative_set)
     sequences = window_sequences(Reference(reference), data.rows, config.seed)
-    fraction = training.train_fraction if name in NETWORKS else 1
-    rows = training_windows(data, fraction, training.seed)
+    rows = np.flatnonzero(data.rows["split"] == "train")
     valid = np.flatnonzero(data.rows["split"] == "valid")
     texts, labels = [sequences[row] for row in rows], data.labels[rows]
     held_out = TextWindows([sequences[row] for row in valid], data.labels[valid])

@@ -13,7 +13,6 @@ from bigbird_dna.baselines.networks import DrawnTexts
 from bigbird_dna.config.reading import load_config
 from bigbird_dna.data.promoter_windows import (
     read_windows,
-    training_windows,
     variants,
     window_sequences,
 )
@@ -252,7 +251,7 @@ def test_networks_draw_the_windows_of_the_models(
         config.promoters.training,
     )
     sequences = window_sequences(reference, data.rows, config.seed)
-    some = training_windows(data, 1, training.seed)
+    some = np.flatnonzero(data.rows["split"] == "train")
     labels = data.labels[some]
     members = variant_epochs(labels == 1, variants(data.rows)[some])
     draws = WindowDraws(members, training)
