@@ -65,9 +65,15 @@ def fit_promoters(
     checkpoints: Path,
     world: World,
 ) -> dict[str, Any]:
-    """Fit a comparator to the windows of a negative set, and write `predictions.parquet` of the held-out ones;
-    returns its metrics. A killed training of a network resumes. `DataError` unless there are training windows
-    of both classes, `UsageError` for an unknown comparator."""
+    """Fit a comparator to the windows of a negative set, and predict the held-out ones; returns its metrics.
+
+    `name` is that of a network, a regression or `gkm-svm`, or MODULE:CLASS. `windows` is the directory of the
+    data set, `reference` the genome. `seed` is that of regressions and gkm-SVM; networks have that of the
+    training. The directory `output` gets `predictions.parquet`, as for a promoter model, and the log of a
+    network. A killed training of a network resumes.
+
+    `DataError` unless there are training windows of both classes, `UsageError` for an unknown comparator.
+    """
     if not world.is_first:
         return {}
     section, training = config.promoters, config.promoters.training
@@ -130,8 +136,14 @@ def fit_tracks(
     checkpoints: Path,
     world: World,
 ) -> dict[str, Any]:
-    """Fit a comparator to windows of `length` bp around the bins of a data set, and write `predictions.npy` of
-    the test bins. A killed training of a network resumes. `UsageError` for an unknown comparator."""
+    """Fit a comparator to windows of `length` bp around the bins of a data set, and predict the test bins.
+
+    `name` and `seed` are as in `fit_promoters`; `data` is the directory of the data set. The directory
+    `output` gets `predictions.npy`, bins × tracks, and the log of a network. A killed training of a network
+    resumes.
+
+    `DataError` without training or validation bins, `UsageError` for an unknown comparator.
+    """
     if not world.is_first:
         return {}
     evaluation, bins = config.chromatin.evaluation, read_dataset(data)
@@ -190,7 +202,10 @@ def fit_tracks(
 
 
 class DrawnBins(BinWindows):
-    """Windows around bins, drawn for networks as for the models: shifted, and from a random strand."""
+    """Windows around bins, drawn for networks as for the models: shifted, and from a random strand.
+
+    `shares` (T,) is the fraction of positive training bins of each track.
+    """
 
     def __init__(
         self, data: ChromatinData, reference: Reference, length: int, draws: BinDraws

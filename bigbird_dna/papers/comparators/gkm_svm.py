@@ -49,7 +49,8 @@ class GkmSvm:
     """gkm-SVM on words of `length` bases with `known` informative positions, of one or both strands.
 
     A label is fitted to at most `MOST` of its windows and as many other windows, drawn by seed. Labels whose
-    training windows are of one class have the score 0.
+    training windows are of one class have the score 0. With `both_strands`, the words of a window and of its
+    reverse complement count.
     """
 
     def __init__(
@@ -120,8 +121,12 @@ class GkmSvm:
         return values
 
     def fit(self, learned: LabeledWindows, held_out: LabeledWindows) -> Self:
-        """Fit each label; strengths are chosen on the held-out windows. `DataError` for too short windows, or
-        training windows of one class."""
+        """Fit each label, with the strength of the best AUROC on the held-out windows.
+
+        Strengths are tried in increasing order, each from the solution of the previous one. Where the
+        held-out windows of a label are of one class, its strength is 1. `DataError` for windows shorter than
+        a word, or training windows of one class for all labels.
+        """
         truth, held_labels = all_labels(learned), all_labels(held_out)
         if learned.length < self.length:
             raise DataError(

@@ -38,7 +38,11 @@ MASKED_INPUTS = 1000  # most test inputs whose masked tokens are scored
 
 
 def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
-    """Pretrain a model per mechanism and seed, all configurations checked first, and compare them."""
+    """Pretrain a model per mechanism and seed, all configurations checked first, and compare them.
+
+    All models have as many tokens per step and as many steps. Writes `ablation.tsv`, `.json` and `.md` into
+    the directory `output`.
+    """
     if not config.has_genome:
         raise ConfigError("ablation: needs a genome.reference to pretrain on")
     ablation, pretraining = config.ablation, config.pretraining
@@ -100,8 +104,12 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
 def pretrain_and_score(
     config: Config, model: Path, checkpoints: Path, world: World
 ) -> dict[str, Any]:
-    """Pretrain a model; its directory has `predictions.npz`: `bits`, `bases` and `blocks` (T,) of T masked
-    test tokens, which are the same for models with equal tokenizer and inputs."""
+    """Pretrain a model, and predict masked test tokens.
+
+    Its directory also gets `predictions.npz` with arrays (T,) of T masked test tokens, which are the same for
+    models with equal tokenizer and inputs: `bits` of the model, `bases` that a token covers, and the number
+    of its block of sequence in `blocks`.
+    """
     pretraining, tokens = config.pretraining, config.paths.tokens
 
     def score(path: Path) -> None:
@@ -130,7 +138,11 @@ def pretrain_and_score(
 
 
 def mechanism_table(config: Config, models: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per mechanism, with means over seeds; `DataError` if models had other masked tokens."""
+    """Return bits per base by mechanism, as means over seeds, and the differences to the reference.
+
+    `models` has the columns `mechanism`, `seed` and `model`, the directory of the pretrained model. `seconds`
+    are the mean time of the training steps. `DataError` if models had other masked tokens.
+    """
     bits: list[Any] = []
 
     for model in models["model"]:

@@ -64,7 +64,10 @@ PAD = -1
 
 
 def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
-    """Train the model of the section `byte_lm`, and write its bits per byte."""
+    """Train the model of the section `byte_lm`, and write its bits per byte.
+
+    Writes `byte_lm.tsv` into the directory `output`. `ConfigError` if there is no such section.
+    """
     section = config.byte_lm
     if section is None:
         raise ConfigError("byte_lm: the configuration has no such section")
@@ -100,7 +103,10 @@ def train_bytes(
 
 
 class ByteStream(NamedTuple):
-    """A sequence of symbols, divided into inputs of `length`: whole images, or parts of documents."""
+    """A sequence of symbols, divided into inputs of `length`: whole images, or parts of documents.
+
+    The symbols of an image are its bytes. Those of documents are their bytes, each document followed by END.
+    """
 
     symbols: Symbols
     length: int
@@ -152,9 +158,10 @@ def read_images(format: str, path: Path) -> Iterator[Bytes]:
 
 
 def read_documents(format: str, path: Path) -> Iterator[bytes]:
-    """Yield the articles (`wiki40b`) or pages (`c4`) of a file, in order.
+    """Yield the articles (`wiki40b`) or pages (`c4`) of a file, in order, as UTF-8.
 
-    `DataError` for a file of another form names the file, and the line of a page.
+    Pages are read one after the other, articles all at once. `DataError` for a file of another form names the
+    file, and the line of a page.
     """
     if format == "wiki40b":
         with reading(path, "not a Parquet file of articles", Exception):
@@ -238,7 +245,10 @@ def nats(network: nn.Module, symbols: Tensor) -> Tensor:
 
 
 def bits_of_inputs(network: nn.Module, inputs: Sequence[Symbols]) -> Floats:
-    """Return the bits of each input, (N,)."""
+    """Return the bits of each input, (N,): the negative log-likelihood of its symbols, without context.
+
+    Inputs are predicted in batches of about `SYMBOLS_AT_ONCE` symbols, on the device of the network.
+    """
     device = next(network.parameters()).device
     bits = [np.zeros(0)]
     start = 0

@@ -64,7 +64,12 @@ TOKENS_AT_ONCE = 1 << 15
 
 
 def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
-    """Train the classifiers of each task, and compare them; without the section, sizes are those published."""
+    """Train the classifiers of each task, and compare them.
+
+    Without the section `long_range_arena`, sizes are those published. Writes `long_range.tsv`, `.json` and
+    `.md` into the directory `output`. `ConfigError` for an encoder that needs DNA, or whose first token cannot
+    stand for the sequence.
+    """
     section = config.long_range_arena or LongRangeConfig()
 
     for encoder in section.encoders.values():
@@ -100,7 +105,11 @@ def train_classifier(
     checkpoints: Path,
     world: World,
 ) -> dict[str, Any]:
-    """Generate the sequences of a task, and train a classifier; returns its results."""
+    """Generate the sequences of a task, and train a classifier; returns its results.
+
+    The sequences depend on `data_seed` only, so all classifiers of a task have the same. `seed` is that of
+    the weights and of the order of the sequences.
+    """
     if task == "listops":
         examples = generate_listops(section.listops, section.data_seed)
     else:
@@ -114,7 +123,7 @@ def train_classifier(
 
 
 def accuracy_table(results: pd.DataFrame) -> pd.DataFrame:
-    """Return means over seeds, by task and decreasing accuracy.
+    """Return means over seeds, by task and decreasing accuracy, from the results of single trainings.
 
     Intervals are over test sequences, which are the same for all seeds: more seeds do not reduce them.
     """
@@ -152,8 +161,11 @@ class _TooLong(Exception):
 
 
 def generate_listops(config: ListOpsConfig, seed: int) -> Iterator[Example]:
-    """Yield distinct expressions of all splits, determined by seed, split and number, with their first operator;
-    `DataError` if there are too few."""
+    """Yield distinct expressions of all splits, with their values and first operators.
+
+    No expression occurs twice, in one split or in two. An expression is determined by seed, split and number,
+    unless it was drawn before. `DataError` if there are too few expressions of the configured sizes.
+    """
     seen: set[int] = set()  # hashes, as expressions may be long
 
     # The test split comes first, so that it does not depend on the number of training examples.
@@ -183,7 +195,7 @@ def generate_listops(config: ListOpsConfig, seed: int) -> Iterator[Example]:
 def _grow(
     source: random.Random, config: ListOpsConfig, depth: int, tokens: list[int]
 ) -> int:
-    """Append an expression to `tokens`, and return its value."""
+    """Append an expression, or a digit, to `tokens`, and return its value; `_TooLong` if there is no room."""
     if len(tokens) > config.longest:
         raise _TooLong
     if depth > 1 and (depth >= config.depth or source.random() >= OPERATOR_SHARE):
@@ -218,7 +230,9 @@ def draw_paths(
 ) -> Floats:
     """Return those of `count` random paths that stay apart from the border and from themselves.
 
-    A path is a sequence of points along its dashes, from end to end: (N, P, 2), in pixels.
+    A path is a chain of dashes whose direction changes a little from one to the next. `scale` is the factor of
+    the lengths of dashes and gaps. A path is returned as points along its dashes, from end to end: (N, P, 2),
+    in pixels.
     """
     turns = rng.uniform(-TURN, TURN, (count, dashes))
     turns[:, 0] = rng.uniform(-np.pi, np.pi, count)
@@ -286,8 +300,10 @@ def draw_image(
 
 
 def generate_pathfinder(config: PathfinderConfig, seed: int) -> Iterator[Example]:
-    """Yield images of all splits as pixels in row-major order, determined by seed, split and number, with the
-    class 1 if a path connects the circles, and their distance."""
+    """Yield images of all splits as pixels in row-major order, with the distance of their circles in pixels.
+
+    The class is 1 if a path connects the circles. An image is determined by seed, split and number.
+    """
     for number, split in enumerate(SPLITS):
         count = getattr(config.examples, split)
         for image_number in progress(range(count), split, count, "images"):

@@ -51,8 +51,12 @@ def train_predictors(
     """Train the language models `names` from each initialization, and the comparators of a task, by seed.
 
     Names are "own" and those of `tables.models`. `data` is the data set: of chromatin, or the windows of
-    promoters, of which a negative set is used. Returns a row per training, language models first: what was
-    trained, and the directory `model` with its predictions.
+    promoters, of which a negative set is used. Language models start from the run's pretrained model or from
+    that of Table 5, or from random weights. Language models and networks are trained with each learning rate
+    of `tables.learning_rates` and each seed, other comparators once, with the first seed.
+
+    Returns a row per training, language models first, with the columns `ROW`, `negative_set`,
+    `learning_rate` (NaN: not trained by steps), `seed`, and the directory `model` with its predictions.
     """
     tables, paths, bins = config.tables, config.paths, config.chromatin.data
 
@@ -144,8 +148,14 @@ def finetune(
     checkpoints: Path,
     world: World,
 ) -> dict[str, Any]:
-    """Fine-tune a model of promoters or chromatin; its directory has `predictions.parquet` of the held-out
-    windows, or `predictions.npy` of the test bins."""
+    """Fine-tune a model of promoters or chromatin, and predict held-out data.
+
+    `data` is the data set. Promoters use the windows of a negative set, chromatin windows of `window` bp.
+    `start` is the directory of a pretrained model; None: random weights.
+
+    The directory `output` also gets `predictions.parquet` of the held-out windows, or `predictions.npy` of the
+    test bins, bins × tracks. Returns the metrics of the model.
+    """
     tokenizer, reference = config.model_tokenizer, config.paths.reference
     genome = Reference(reference)
     if task == "promoters":
@@ -172,8 +182,9 @@ def finetune(
 def choose_rates(models: pd.DataFrame) -> pd.DataFrame:
     """Return the trainings with the best learning rate of each predictor, and those without a learning rate.
 
-    The best one has the lowest validation loss, as the mean over seeds of the lowest loss of a training. Its
-    trainings also get the columns `seconds`, `best_step` and `validation_loss`.
+    `models` has the columns of `train_predictors`. The best rate has the lowest validation loss, as the mean
+    over seeds of the lowest loss of a training. The returned trainings also have the columns `seconds` (of
+    the training steps), `best_step` and `validation_loss`, from their logs.
     """
     models = models.reset_index(drop=True)
     trained = models.loc[models["learning_rate"].notna(), "model"]

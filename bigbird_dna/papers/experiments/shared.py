@@ -37,6 +37,10 @@ PUBLISHED_NOTE = "Published values (Zaheer et al. 2020) are for human data, not 
 class Trainings:
     """The trainings of an experiment, each in a directory of its own, and each run once.
 
+    A training NAME writes below the run's `experiments/EXPERIMENT/NAME`: the directory `model`, and
+    `finished.json` at its end. Its checkpoints are with those of the run. Trainings run one after the other;
+    with `torchrun`, several processes run one of them.
+
     `only` is the name of the single training to run; None: all of them.
     """
 
@@ -67,8 +71,12 @@ class Trainings:
     ) -> dict[str, Any]:
         """Return the metrics of `work(model, checkpoints, world)`, or those stored by a finished training.
 
-        A training is finished if it had the same `options` and configuration of `stage`, and is newer than
-        its `inputs`. Settings and metrics are stored in `finished.json`.
+        `work` writes the directory `model`, keeps its checkpoints in the directory `checkpoints`, and returns
+        metrics as JSON values; it runs in every process of `world`. A training is finished if it had the same
+        `options` and configuration of `stage`, and is newer than its `inputs`. Settings and metrics are stored
+        in `finished.json`; a training that fails has no such file.
+
+        Returns {} if this training is not to be run.
         """
         self.names.append(name)
         if self.only not in (None, name):
@@ -109,7 +117,10 @@ class Trainings:
 
 
 def changed(config: Config, keys: Mapping[str, Any], source: str) -> Config:
-    """Return a configuration with changed dotted keys; `ConfigError` names `source` and the key."""
+    """Return a configuration with changed dotted keys, such as `encoder.layers`.
+
+    The configuration is checked as a whole; `ConfigError` names `source` and the key.
+    """
     values = config.model_dump(mode="json")
     for key, value in keys.items():
         *sections, last = key.split(".")
@@ -138,6 +149,10 @@ def compare_seeds(
     compared with each seed of the other, others by their common seeds. With `sign` -1, the difference is the
     other kind's mean minus that of the row. `class_blocks` are the numbers of blocks with positives and with
     negatives, for AUROCs; `largest` is the largest value of the metric.
+
+    Columns of the table are `by`, `seeds` (number of models), the metric `name` with its ends `_low` and
+    `_high`, and `difference` with its ends. Intervals are 95 %. A difference is NaN for the other kind itself,
+    and without common seeds.
     """
     models = models.reset_index(drop=True)
     rows = []

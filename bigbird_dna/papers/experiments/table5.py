@@ -28,7 +28,11 @@ PUBLISHED = {"token n-gram, both sides": 1.57, "model": 1.12}
 
 
 def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
-    """Pretrain `tables.models`, and compare them with the run's model and baselines."""
+    """Pretrain `tables.models`, and compare them with the run's model and baselines.
+
+    The run's own model and its baselines must have been evaluated. Writes `table5.tsv`, `.json` and `.md` into
+    the directory `output`.
+    """
     if not config.has_genome:
         raise ConfigError("table5: needs a genome.reference to pretrain on")
     training, paths = config.pretraining, config.paths
@@ -64,7 +68,10 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
 
 
 def encoder_keys(config: Config, model: TableModel) -> dict[str, Any]:
-    """Return the encoder keys in which a model of `tables.models` differs from the run's."""
+    """Return the encoder keys in which a model of `tables.models` differs from the run's.
+
+    Options of the run's attention are not those of another one.
+    """
     return {
         "encoder.attention": model.attention,
         "encoder.attention_options": {},
@@ -75,7 +82,10 @@ def encoder_keys(config: Config, model: TableModel) -> dict[str, Any]:
 def pretrain(
     config: Config, model: Path, checkpoints: Path, world: World
 ) -> dict[str, Any]:
-    """Pretrain a model; its directory has `predictions.tsv` of the run's tokens."""
+    """Pretrain a model, and evaluate it on the run's held-out tokens, without baselines.
+
+    Its directory also gets the table `predictions.tsv` of `evaluate pretraining`.
+    """
 
     def evaluate(directory: Path) -> None:
         evaluate_pretraining(
@@ -93,8 +103,12 @@ def pretrain(
 
 
 def bits_table(bits: Path, models: Mapping[str, Path]) -> pd.DataFrame:
-    """Return the run's model, a row for each further model, and the baselines, on the split `test`, or on the
-    first split."""
+    """Return the run's model, a row for each further model, and the baselines.
+
+    `bits` is the table of `evaluate pretraining` for the run, and `models` such tables by name. Rows are of the
+    split `test`, or of the first split if there is none. Published values are NaN for rows that the paper
+    does not have.
+    """
     columns = [SPLIT, "predictor", "bits_per_base", "low", "high", "note"]
     table = of_split(read_bits(bits), "test")[columns]
     is_model = table["predictor"] == MODEL

@@ -40,7 +40,12 @@ PUBLISHED = {"cnnprom": 0.697, "deepromoter": 0.956, "bigbird": 0.999}
 
 
 def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
-    """Make the windows of each length, train all predictors, and compare them."""
+    """Make the windows of each length, train all predictors, and compare them.
+
+    The run's own language model and all comparators are trained on windows of the run's length, by negative
+    set; further models, with the same comparators, on windows of their own length, with the TSS at the same
+    relative position. Writes `table6.tsv`, `.json` and `.md` into the directory `output`.
+    """
     if not config.has_promoters:
         raise ConfigError("table6: needs promoters in this run")
     tables, paths, windows = config.tables, config.paths, config.promoters.windows
@@ -104,15 +109,19 @@ def make_windows(
     checkpoints: Path,
     world: World,
 ) -> dict[str, Any]:
-    """Write the data set of windows of another length."""
+    """Write the data set of windows of a length into the directory `output`."""
     paths = config.paths
     prepare_windows(config, paths.reference, paths.promoters, output)
     return {}
 
 
 def promoter_table(models: pd.DataFrame) -> pd.DataFrame:
-    """Return AUROC and F1 on test windows, by window length, negative set, and the difference of the
-    first fine-tuned model to each predictor."""
+    """Return AUROC and F1 on test windows, by window length and negative set.
+
+    `models` has the columns of `choose_rates`. Differences are the AUROC of the first fine-tuned model minus
+    that of the row, F1 is at a probability of 0.5, and all values are means over seeds. Intervals are over
+    blocks of the genome and seeds. `DataError` if the test windows are of one class.
+    """
     tables = []
 
     for _, group in models.groupby(["window", "negative_set"], sort=False):

@@ -43,7 +43,11 @@ PUBLISHED = {
 
 
 def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
-    """Train all predictors of the run's tracks, and compare them."""
+    """Train all predictors of the run's tracks, and compare them.
+
+    Writes `table7.tsv`, `.json` and `.md` into the directory `output`. `ConfigError` if a window of
+    `tables.models` cannot have a bin at its center.
+    """
     if not config.has_chromatin:
         raise ConfigError("table7: needs tracks, but chromatin.data.tracks is null")
     size = config.chromatin.data.bin
@@ -82,7 +86,9 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
 def chromatin_table(
     models: pd.DataFrame, labels: Path, tracks: Sequence[Track], min_positives: int = 1
 ) -> pd.DataFrame:
-    """Return the medians over the tracks of each group, means over seeds.
+    """Return the median AUROC over the tracks of each group, as means over seeds.
+
+    `models` has the columns of `choose_rates`; `labels` are those of the test bins that they predicted.
 
     Tracks with fewer than `min_positives` positive test bins, or without negative ones, are not included in
     medians. Differences are the first fine-tuned model's median minus that of the row.

@@ -97,7 +97,10 @@ class Step(NamedTuple):
 def simulate(
     machine: Machine, tape: Sequence[str], most_steps: int
 ) -> tuple[list[Step], str]:
-    """Run a machine until it halts, or for `most_steps` steps; returns the steps and the final state."""
+    """Run a machine until it halts, or for `most_steps` steps; returns the steps and the final state.
+
+    `tape` has the input in cells 0, 1, …; all other cells are blank.
+    """
     cells = dict(enumerate(tape))
     state, cell = next(iter(machine))[0], 0
     steps: list[Step] = []
@@ -127,7 +130,8 @@ def run_on_decoder(
     """Run a machine like `simulate`, computed by the sparse decoder; T steps need T(T + 1)/2 nodes.
 
     A node has state (S,), cell and symbol (A,); its position determines whether it performs a step, and
-    whether it is the first node after a step.
+    whether it is the first node after a step. Row t has the nodes between steps t − 1 and t, and ends with
+    that of step t; its node k attends to the record of step k.
     """
     start = next(iter(machine))[0]
     outputs = machine.values()
@@ -188,7 +192,7 @@ def _one_hot(names: Sequence[str], among: Sequence[str]) -> Floats:
 
 
 def _key(cell: float) -> list[float]:
-    """Return a key whose product with the query of cell c is −β (cell − c)²."""
+    """Return the key of a cell, whose product with the query of cell c is −β (cell − c)²."""
     return [cell, cell**2, 1.0, 0.0]
 
 
