@@ -8,8 +8,6 @@ like the padding of convolutions beyond a contig's end.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -81,48 +79,53 @@ class DrawnTexts(TextWindows):
         return texts, self.labels(chosen)
 
 
-@dataclass(frozen=True)
-class NetworkSettings:
-    """Training settings of a network: those of the models of its task, and how its windows are used.
-
-    With `both_strands`, windows have no direction, and predictions are means over both strands, as in
-    DeepSEA.
-    """
-
-    training: FinetuningConfig
-    both_strands: bool = False
-    loss: LabelLoss = LabelLoss()  # noqa: RUF009 - immutable
-    evaluated: int = 2000  # most held-out windows on which weights are chosen
-
-
 class NetworkBaseline(Task[nn.Module, None]):
-    """A network on one-hot windows, made by `network(length, labels)`: from (B, 4, L) to logits (B, T), with a layer
-    `output`; `network.shortest` is the least window in bp. `windows` identifies its data: a killed training
-    resumes only on the same windows. Computation is in bfloat16 where that is faster. On one type of CPU, a
-    seed gives bit-identical results."""
+    """A network on one-hot windows, trained like the models of its task.
+
+    Computation is in bfloat16 where that is faster. On one type of CPU, a seed gives bit-identical results.
+
+    Parameters
+    ----------
+    network
+        `network(length, labels)` makes a network from (B, 4, L) to logits (B, T), with a layer `output`;
+        `network.shortest` is the least window in bp.
+    training
+        Steps, batches and optimizer.
+    name, checkpoints, windows
+        The name and place of checkpoints, and what identifies the data: a killed training resumes only on
+        the same windows.
+    loss
+        The loss of the kind of labels.
+    both_strands
+        Windows have no direction, and predictions are means over both strands, as in DeepSEA.
+    evaluated
+        Most held-out windows on which weights are chosen.
+    device
+        auto, cpu or cuda.
+    """
 
     def __init__(
         self,
         network: Any,
-        settings: NetworkSettings,
+        training: FinetuningConfig,
         *,
         name: str,
         checkpoints: Path,
         windows: Mapping[str, Any],
+        loss: LabelLoss = LabelLoss(),  # noqa: B008 - immutable
+        both_strands: bool = False,
+        evaluated: int = 2000,
         device: str = "auto",
     ) -> None:
-        self.network, self.settings, self.name, self.windows = (
-            network,
-            settings,
-            name,
-            windows,
-        )
-        self.checkpoints, self.device = checkpoints, choose_device(device)
+        self.network, self.training, self.name = network, training, name
+        self.windows, self.checkpoints = windows, checkpoints
+        self.label_loss, self.both_strands = loss, both_strands
+        self.most, self.device = evaluated, choose_device(device)
         self.trained: TrainingResult[nn.Module] | None = None
 
-    @cached_property
+    @property
     def config(self) -> TrainingConfig:
-        return self.settings.training
+        return self.training
 
     def identity(self) -> dict[str, Any]:
         shape = {"length": self.learned.length, "labels": self.learned.shape[1]}
@@ -136,7 +139,7 @@ class NetworkBaseline(Task[nn.Module, None]):
         output = network.output  # initialized to the best constant prediction
         assert isinstance(output, nn.Linear)
         with torch.no_grad():
-            output.bias.copy_(self.settings.loss.constant(self.learned.shares))
+            output.bias.copy_(self.label_loss.constant(self.learned.shares))
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         sequences, labels = self.learned.draw(step, first, count)
@@ -148,19 +151,19 @@ class NetworkBaseline(Task[nn.Module, None]):
         }
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        return {"windows": self.settings.loss.count(batch["labels"])}
+        return {"windows": self.label_loss.count(batch["labels"])}
 
     def loss(
         self, network: nn.Module, batch: Batch, totals: dict[str, float]
     ) -> Tensor:
         logits = network(one_hot(batch["codes"])).float()
-        losses = self.settings.loss.rows(logits, batch["labels"])
+        losses = self.label_loss.rows(logits, batch["labels"])
         return losses.sum() / totals["windows"]
 
     def evaluate(self, network: nn.Module, world: World) -> dict[str, float]:
         """Return loss and metric of held-out windows, on one strand."""
         logits = _logits(network, self.evaluated, self.device)
-        return self.settings.loss.metrics(logits, self.evaluated_labels)
+        return self.label_loss.metrics(logits, self.evaluated_labels)
 
     def fit(self, learned: Any, held_out: Windows) -> Self:
         """Train the network, or resume. `learned` are windows with `shares` (T,), the fraction of positives, and
@@ -172,9 +175,8 @@ class NetworkBaseline(Task[nn.Module, None]):
             raise DataError(
                 f"{self.name}: windows of {length} bp are too short; the network needs {shortest} bp"
             )
-        settings = self.settings
-        seed = settings.training.seed, 5
-        rows = sample(np.arange(held_out.shape[0]), settings.evaluated, seed)
+        seed = self.training.seed, 5
+        rows = sample(np.arange(held_out.shape[0]), self.most, seed)
         self.evaluated = base_codes(held_out.sequences(rows))
         self.evaluated_labels = held_out.labels(rows)
         self.trained = fit(self, self.checkpoints, World(0, 1, self.device))
@@ -186,9 +188,9 @@ class NetworkBaseline(Task[nn.Module, None]):
             return np.zeros((0, self.learned.shape[1]), np.float32)
         codes = base_codes(sequences)
         strands = [codes]
-        if self.settings.both_strands:
+        if self.both_strands:
             strands.append(other_strand(codes))
-        network, loss = self.trained.network, self.settings.loss
+        network, loss = self.trained.network, self.label_loss
         predictions = [
             loss.predictions(_logits(network, strand, self.device))
             for strand in strands

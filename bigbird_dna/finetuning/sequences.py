@@ -16,7 +16,6 @@ from bigbird_dna.baselines.networks import (
     CnnProm,
     DrawnTexts,
     NetworkBaseline,
-    NetworkSettings,
 )
 from bigbird_dna.baselines.sequences import SequenceRegression, sequence_regressions
 from bigbird_dna.baselines.windows import TextWindows
@@ -380,9 +379,10 @@ class LabeledSequenceTask(ClassifierTask[tuple[Predictions, Members | None]]):
 
         network = NetworkBaseline(
             CnnProm,
-            NetworkSettings(
-                training, self.both_strands, self.losses, VALIDATION_SEQUENCES
-            ),
+            training,
+            loss=self.losses,
+            both_strands=self.both_strands,
+            evaluated=VALIDATION_SEQUENCES,
             name=CNN,
             checkpoints=checkpoints,
             windows={

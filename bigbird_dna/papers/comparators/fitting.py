@@ -18,7 +18,6 @@ from bigbird_dna.baselines.dyads import TrackWords
 from bigbird_dna.baselines.networks import (
     DrawnTexts,
     NetworkBaseline,
-    NetworkSettings,
 )
 from bigbird_dna.baselines.promoters import kmer_regression, promoter_regression
 from bigbird_dna.baselines.windows import TextWindows
@@ -87,7 +86,8 @@ def fit_promoters(
     if name in NETWORKS:
         model = NetworkBaseline(
             NETWORKS[name],
-            NetworkSettings(training, evaluated=VALIDATION_WINDOWS),
+            training,
+            evaluated=VALIDATION_WINDOWS,
             name=name,
             checkpoints=checkpoints,
             windows={
@@ -164,7 +164,10 @@ def fit_tracks(
         loss = LabelLoss(positive_weight=training.positive_weight)
         model = NetworkBaseline(
             NETWORKS[name],
-            NetworkSettings(training, True, loss, training.evaluation_bins),
+            training,
+            loss=loss,
+            both_strands=True,
+            evaluated=training.evaluation_bins,
             name=name,
             checkpoints=checkpoints,
             windows={

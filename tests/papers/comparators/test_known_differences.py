@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bigbird_dna.baselines.dyads import TrackWords
 from bigbird_dna.baselines.kmers import kmer_frequencies
-from bigbird_dna.baselines.networks import NetworkBaseline, NetworkSettings
+from bigbird_dna.baselines.networks import NetworkBaseline
 from bigbird_dna.baselines.promoters import LogisticBaseline
 from bigbird_dna.baselines.windows import TextWindows, all_labels
 from bigbird_dna.config.training import FinetuningConfig, OptimizerConfig
@@ -54,7 +54,7 @@ def training(
     rate: float = 1e-3,
     seed: int = 1,
     **options: Any,
-) -> NetworkSettings:
+) -> dict[str, Any]:
     """The settings of a network of which the best weights stay, after twenty looks."""
     every = max(1, steps // 20)
     optimizer = OptimizerConfig(
@@ -64,7 +64,7 @@ def training(
         steps=steps, batch_size=batch_size, optimizer=optimizer, seed=seed,
         evaluate_every=every, checkpoint_minutes=0,
     )  # fmt: skip
-    return NetworkSettings(config, **options)
+    return {"training": config, **options}
 
 
 class Task(NamedTuple):
@@ -159,7 +159,7 @@ def network(
         build.shortest = NETWORKS[name].shortest
     settings = training(steps, batch_size=32, rate=1e-3 if whole else 3e-3)
     return NetworkBaseline(
-        build, settings, name=name, checkpoints=home, windows={}, device="cpu"
+        build, **settings, name=name, checkpoints=home, windows={}, device="cpu"
     )
 
 

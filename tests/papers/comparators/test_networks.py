@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,6 @@ from bigbird_dna.baselines.kmers import base_codes
 from bigbird_dna.baselines.networks import (
     CnnProm,
     NetworkBaseline,
-    NetworkSettings,
     one_hot,
 )
 from bigbird_dna.baselines.windows import TextWindows
@@ -46,11 +46,11 @@ Make = Callable[..., NetworkBaseline]
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
     def make(
-        settings: NetworkSettings = SMALL, build=small, **identity: object
+        settings: dict[str, Any] = SMALL, build=small, **identity: object
     ) -> NetworkBaseline:
         return NetworkBaseline(
             build,
-            settings,
+            **settings,
             name="small",
             checkpoints=tmp_path,
             windows=identity,
