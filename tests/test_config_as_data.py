@@ -20,7 +20,6 @@ from tests.toys import written
 
 WRONG: dict[str, tuple[str | bytes, str]] = {
     "syntax": ("seed: 1\nencoder: [", "line 2"),
-    "twice": ("seed: 1\ntokens:\n  passes: 3\n  passes: 4", "line 4"),
     "brackets": ("seed: " + "[" * 3000 + "]" * 3000, "recursion"),
     "date": ("results: 2024-01-01", "results"),
     "nan": ("pretraining: {mask_fraction: .nan}", "mask_fraction"),

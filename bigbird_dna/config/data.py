@@ -8,7 +8,6 @@ from pydantic import field_validator
 
 from bigbird_dna.config.section import (
     ASSEMBLY_SYNONYMS,
-    AssemblyName,
     ContigName,
     FileName,
     Section,
@@ -41,7 +40,7 @@ class GenomeConfig(Section):
             "synonyms of GRCh37, GRCh38 and sacCer3; custom: a user-supplied genome",
         )
     )
-    name: AssemblyName | None = field(None, "name of an assembly `custom`")
+    name: str | None = field(None, "name of an assembly `custom`")
     aliases: FileName | None = field(
         None,
         "file of alternative contig names, in data_dir or the working directory: all names of a contig "

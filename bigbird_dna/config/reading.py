@@ -47,10 +47,8 @@ def checked(model: type[M], values: Mapping[str, Any], source: str) -> M:
     """
     try:
         return model.model_validate(values)
-    except RecursionError:
-        raise ConfigError(f"{source}: nested too deeply") from None
     except ValidationError as error:
-        reason = fault_text(error, values, list(valid_keys(model)))
+        reason = fault_text(error, list(valid_keys(model)))
         raise ConfigError(f"{source}: {reason}") from None
 
 

@@ -6,7 +6,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from bigbird_dna.config.chromatin import DEEPSEA, SIMULATED, ChromatinConfig
+from bigbird_dna.config.chromatin import DEEPSEA, ChromatinConfig
 from bigbird_dna.config.data import (
     GenomeConfig,
     SimulationConfig,
@@ -154,77 +154,39 @@ class Config(Section):
             yield "encoder.causal must be false: models of DNA read both sides; byte_lm sets it"
 
     def check_targets(self) -> None:
-        """`ConfigError` for a run without models, held-out sequences, or a model of the example scan."""
+        """`ConfigError` for a run without models, held-out sequences, or a model of the example scan.
+
+        Without these checks, the run would end after hours of computation.
+        """
         for fault in self._faults_of_targets():
             raise ConfigError(fault)
 
     def _faults_of_targets(self) -> Iterator[str]:
-        windows = self.promoters.windows
         if not (self.has_promoters or self.has_chromatin or self.has_labeled_sequences):
             yield "promoters.source, chromatin.data.tracks and sequences.data are null: set at least one"
-        if self.has_genome:
-            yield from self._faults_of_held_out()
-        else:
-            yield from self._faults_of_without_genome()
-        if (
-            self.has_promoters
-            and self.example_scan.negative_set not in windows.negative_sets
-        ):
+        scanning = self.example_scan.negative_set
+        if self.has_promoters and scanning not in self.promoters.windows.negative_sets:
             yield (
-                f"example_scan.negative_set {self.example_scan.negative_set!r} must be one of "
+                f"example_scan.negative_set {scanning!r} must be one of "
                 "promoters.windows.negative_sets"
             )
-        if self.start_sites is not None:
-            if not self.has_promoters:
-                yield (
-                    "start_sites needs promoters.source, the annotated start sites on a genome; without "
-                    "them, it must be null"
-                )
-            if self.start_sites.kmers and self.encoder.compatibility != "none":
-                yield "start_sites.kmers must be 0 for an encoder with compatibility"
+        if self.start_sites is not None and not self.has_promoters:
+            yield "start_sites needs promoters.source, the annotated start sites on a genome"
+        if not self.has_genome:
+            if self.has_chromatin:
+                yield "chromatin.data.tracks needs genome.reference in addition to labeled sequences"
+            return
 
-    def _faults_of_held_out(self) -> Iterator[str]:
         # Promoters use only the section genome; bins and pretraining also regions held out for chromatin.
         data = self.chromatin.data
-        regions = {"valid": data.valid_regions, "test": data.test_regions}
         bins = self.has_chromatin and data.tracks != DEEPSEA
-        also = {"valid": bins or self.has_pretraining, "test": bins}
-        for split in ("valid", "test"):
-            if getattr(self.genome, split):
-                continue
-            if self.has_promoters:
+        for split, regions, is_used in (
+            ("valid", data.valid_regions, bins or self.has_pretraining),
+            ("test", data.test_regions, bins),
+        ):
+            needed = self.has_promoters or (is_used and not regions)
+            if needed and not getattr(self.genome, split):
                 yield f"genome.{split} needs at least one contig or region"
-            if also[split] and not regions[split]:
-                where = (
-                    f", or one in chromatin.data.{split}_regions"
-                    if self.has_chromatin
-                    else ""
-                )
-                yield f"genome.{split} needs at least one contig or region{where}"
-        cut = [text for text in self.genome.test if ":" in text]
-        if cut and data.tracks == SIMULATED:
-            yield (
-                f"genome.test: {cut[0]!r} is a region, but effects of simulated variants are evaluated on "
-                "whole contigs: list contigs only"
-            )
-
-    def _faults_of_without_genome(self) -> Iterator[str]:
-        genome = self.genome
-        for key in ("exclude", "valid", "test"):
-            if getattr(genome, key):
-                yield (
-                    f"genome.{key} must be empty: there is no genome with labeled sequences and without "
-                    "genome.reference"
-                )
-        if self.has_chromatin:
-            yield "chromatin.data.tracks needs genome.reference in addition to labeled sequences"
-        if self.pretraining.start_from is not None:
-            return
-        if self.sequences.model.initial == "pretrained":
-            yield (
-                "sequences.model.initial 'pretrained' needs genome.reference for pretraining, or a model in "
-                "pretraining.start_from; without them, use 'random'"
-            )
 
 
 STAGES: Mapping[str, str] = {

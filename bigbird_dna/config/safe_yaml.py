@@ -1,35 +1,21 @@
-"""Read YAML, and check its values with pydantic; every fault is one `ConfigError`."""
+"""Read YAML, and word the faults that pydantic finds in its values."""
 
 import re
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from bigbird_dna.errors import ConfigError, error_text, meant, shortened
 
-T = TypeVar("T")
-
 
 class _Loader(yaml.SafeLoader):
-    """Also numbers such as 5e-4; a key given twice is an error."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if key.tag.endswith(":str") and key.value in seen:
-                raise yaml.MarkedYAMLError(
-                    problem=f"key {key.value!r} is given twice",
-                    problem_mark=key.start_mark,
-                )
-            seen.add(str(key.value))
-        return super().construct_mapping(node, deep)
+    """Also numbers such as 5e-4 and 1e3, which YAML 1.1 takes for text."""
 
 
-# YAML 1.1 takes numbers such as 5e-4 and 1e3, without a point or a sign, for text.
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$"),
@@ -42,11 +28,7 @@ def read_yaml(text: str, source: str) -> Any:
     try:
         return yaml.load(text, _Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        line = ""
-        if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
-            line = f"line {error.problem_mark.line + 1}: "
-        reason = getattr(error, "problem", None) or error_text(error)
-        raise ConfigError(f"{source}: {line}not YAML: {reason}") from None
+        raise ConfigError(f"{source}: not YAML: {error_text(error)}") from None
 
 
 def read_values(path: Path) -> dict[str, Any]:
@@ -69,57 +51,20 @@ def shown(value: object) -> str:
     return shortened(repr(value) if isinstance(value, str) else reprlib.repr(value))
 
 
-def fault_text(
-    error: ValidationError, values: object, known: Iterable[str] = ()
-) -> str:
-    """Return the key, reason and value of the first fault of `values`, or for an unknown key the nearest of the
-    `known` keys."""
+def fault_text(error: ValidationError, known: Iterable[str] = ()) -> str:
+    """Return the key, reason and value of the first fault, or for an unknown key the nearest of the `known` keys."""
     faults = error.errors()
-    names = ("extra_forbidden", "unexpected_keyword_argument")
-    unknown = [fault for fault in faults if fault["type"] in names]
+    unknown = [fault for fault in faults if fault["type"] == "extra_forbidden"]
     fault = unknown[0] if unknown else faults[0]
-    # Without the names that pydantic inserts for members of unions.
-    parts = []
-    location = fault["loc"]
-    for part in location:
-        try:
-            values = values[part]  # type: ignore[index]
-        except (LookupError, TypeError):
-            if part != location[-1]:
-                continue
-        parts.append(str(part))
-    key = ".".join(parts)
+    key = ".".join(map(str, fault["loc"]))
     if unknown:
         # A key of the same name in another section comes first.
-        same_name = [name for name in known if name.split(".")[-1] == parts[-1]]
+        name = str(fault["loc"][-1])
+        same_name = [other for other in known if other.split(".")[-1] == name]
         return f"unknown key {shown(key)}{meant(key, same_name or known)}"
     if fault["type"] == "missing":
         return f"missing key {key!r}"
     reason = shortened(fault["msg"].removeprefix("Value error, "), 700)
-    value = fault["input"]
     choices = re.findall("'([^']+)'", fault.get("ctx", {}).get("expected", ""))
-    got = "" if isinstance(value, Mapping) else f" (got {shown(value)})"
-    return f"{key or '(top level)'}: {reason}{got}{meant(value, choices)}"
-
-
-def check_addresses(urls: tuple[str, ...]) -> tuple[str, ...]:
-    """Check a list of web addresses, in ASCII without spaces; `ValueError` for another value."""
-    if not urls or not all(re.fullmatch("https?://[!-~]+", url) for url in urls):
-        raise ValueError("must be a list of web addresses in ASCII without spaces")
-    return urls
-
-
-def check_entry(
-    kind: type[T], entry: object, source: str, more: Mapping[str, str] = {}
-) -> T:
-    """Return an entry of a list, with the additional fields `more`, as a model or dataclass of pydantic.
-
-    `ConfigError`, with `source`, names a missing, unknown or invalid field.
-    """
-    if not isinstance(entry, dict):
-        raise ConfigError(f"{source}: must be a mapping of fields")
-    try:
-        return TypeAdapter(kind).validate_python({**entry, **more})
-    except ValidationError as error:
-        reason = fault_text(error, entry, kind.__annotations__)
-        raise ConfigError(f"{source}: {reason}") from None
+    hint = meant(fault["input"], choices)
+    return f"{key or '(top level)'}: {reason} (got {shown(fault['input'])}){hint}"

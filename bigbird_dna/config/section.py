@@ -1,16 +1,12 @@
 """The base class of configuration sections, and types of file, contig and assembly names."""
 
-import os
-import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
-    StringConstraints,
     model_validator,
 )
 
@@ -85,43 +81,11 @@ ASSEMBLY_SYNONYMS = {"hg19": "GRCh37", "hg38": "GRCh38", "R64-1-1": "sacCer3"}
 """Synonym of a known assembly → its name in this software."""
 
 
-# htslib treats names that start with http:, s3: or data: as addresses, and Snakemake {} and <> as placeholders.
-_NO_FILE = re.compile(r"$|[-~\s]|[A-Za-z][A-Za-z0-9+.-]+:|.*[{}<>]|.*\s$")
-
-
-def _file(text: str) -> str:
-    if _NO_FILE.match(text) or not text.isprintable():
-        raise ValueError(
-            "a file name must not be empty, start with '-', '~', a space or the scheme of a URL, end with a "
-            "space, or contain control characters or {}<>"
-        )
-    return text
-
-
-def _directory(text: str) -> str:
-    if text.startswith("//") or os.path.normpath(text) == "/":
-        raise ValueError("a run needs a separate directory, not '/'")
-    return _file(text)
-
-
-def _contig(text: str) -> str:
-    if not re.fullmatch(r"[^-\s`][^\s`]*", text) or not text.isprintable():
-        raise ValueError(
-            "a contig name must have at least one character, no spaces or backquotes, and no leading '-'"
-        )
-    return text
-
-
-FileName = Annotated[str, AfterValidator(_file)]
+FileName = str
 """An input file or directory, or the key of a file in sources.yaml."""
 
-DirectoryName = Annotated[str, AfterValidator(_directory)]
+DirectoryName = str
 """An output directory of a run."""
 
-ContigName = Annotated[str, AfterValidator(_contig)]
+ContigName = str
 """A contig (its FASTA name up to the first space), a region of a contig, or a shell pattern."""
-
-AssemblyName = Annotated[
-    str, StringConstraints(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
-]
-"""A user-defined name of a custom genome."""

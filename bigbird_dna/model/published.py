@@ -5,9 +5,10 @@ import tarfile
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from bigbird_dna.config.safe_yaml import check_addresses, check_entry, read_values
+from bigbird_dna.config.reading import checked
+from bigbird_dna.config.safe_yaml import read_values
 from bigbird_dna.config.section import Section
 from bigbird_dna.console import log
 from bigbird_dna.disk.directories import atomic_directory, check_directory
@@ -18,6 +19,7 @@ from bigbird_dna.model.directory import load
 from bigbird_dna.model.settings import Task
 
 LIST = RESOURCES / "models.yaml"
+Address = Annotated[str, Field(pattern="^https?://[!-~]+$")]
 
 
 class PublishedModel(Section):
@@ -26,7 +28,7 @@ class PublishedModel(Section):
     description: str
     task: Task
     license: str
-    urls: Annotated[tuple[str, ...], AfterValidator(check_addresses)] | None = None
+    urls: Annotated[tuple[Address, ...], Field(min_length=1)] | None = None
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
 
     @model_validator(mode="after")
@@ -43,7 +45,7 @@ def read_published(path: Path | None = None) -> dict[str, PublishedModel]:
     """
     path, models = path or LIST, {}
     for name, entry in sorted(read_values(path).items()):
-        models[name] = check_entry(PublishedModel, entry, f"{path}: model {name!r}")
+        models[name] = checked(PublishedModel, entry, f"{path}: model {name!r}")
     return models
 
 
