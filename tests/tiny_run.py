@@ -101,7 +101,6 @@ WHOLE: dict[str, Any] = {
         "data": {
             "tracks": "simulated",
             "window": 1000,
-            "compare_window": 400,
             "min_positives_train": 2,
             "negative_fraction": 0.5,
         },

@@ -59,12 +59,6 @@ class ChromatinDataConfig(Section):
         ge=1,
         le=LONGEST_WINDOW,
     )
-    compare_window: int | None = field(
-        None,
-        "window of a second model, for comparison, bp; none: no second model",
-        ge=1,
-        le=LONGEST_WINDOW,
-    )
     shift_bp: int = field(0, "largest random shift of a training window, bp", ge=0)
     label: Literal["half", "any"] = field(
         "half", "minimum overlap of a bin with peaks: more than half of the bin, or any"
@@ -93,21 +87,13 @@ class ChromatinDataConfig(Section):
     )
 
     @property
-    def windows(self) -> tuple[int, ...]:
-        """Window lengths, in bp, for which models are trained."""
-        return tuple(
-            size for size in (self.window, self.compare_window) if size is not None
-        )
-
-    @property
     def widest(self) -> int:
-        """Length of the widest window of a bin, including shifts, in bp."""
-        return max(self.windows) + 2 * self.shift_bp
+        """Length of a window with its largest shifts, in bp."""
+        return self.window + 2 * self.shift_bp
 
     def _faults(self) -> Iterator[str]:
-        for window in self.windows:
-            if window < self.bin or (window - self.bin) % 2:
-                yield f"window {window} must be at least bin {self.bin} and differ from it by an even number"
+        if self.window < self.bin or (self.window - self.bin) % 2:
+            yield f"window {self.window} must be at least bin {self.bin} and differ from it by an even number"
         if self.tracks == DEEPSEA:
             for key, value in _BUNDLE.items():
                 if getattr(self, key) != value:

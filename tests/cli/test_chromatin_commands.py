@@ -45,7 +45,6 @@ DATA = {
         "tracks": "tracks.tsv",
         "bin": 40,
         "window": 200,
-        "compare_window": None,
         "shift_bp": 3,
     },
     **{

@@ -173,7 +173,7 @@ def test_the_paper_s_values() -> None:
     assert config.tokens.vocabulary == 32_000
     chromatin = config.chromatin
     data, model, training = chromatin.data, chromatin.model, chromatin.training
-    assert (data.tracks, data.window, data.compare_window) == ("deepsea", 8000, None)
+    assert (data.tracks, data.window) == ("deepsea", 8000)
     assert (model.pooling, model.initial, training.bins_per_window) == (
         "cls",
         "pretrained",

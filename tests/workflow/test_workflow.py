@@ -410,7 +410,7 @@ def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
     changes: dict[str, Any] = {"data_dir": str(local), "genome": genome}
     changes["chromatin"] = {
         "variants": "x.vcf",
-        "data": {"tracks": "peaks", "compare_window": None},
+        "data": {"tracks": "peaks"},
     }
     path.write_text(yaml.safe_dump(changes))
     minimal = REPOSITORY / "workflow/config/minimal.yaml"

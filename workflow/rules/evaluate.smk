@@ -112,15 +112,13 @@ if CONFIG.has_promoters:
             " --promoters {input.promoters:q} -o {params.directory:q} > {log:q} 2>&1"
 
 
-NARROW = CHROMATIN.data.compare_window
-ALONE = [PATHS.chromatin_predictions(n, "-network") for n in (CHROMATIN.data.window, NARROW) if n]
+ALONE = PATHS.chromatin_predictions(CHROMATIN.data.window, "-network")
 
 
 rule auc_report:
     input:
         predictions=PATHS.chromatin_predictions(CHROMATIN.data.window),
-        narrow=PATHS.chromatin_predictions(NARROW) if NARROW else [],
-        network=ALONE * CHROMATIN.model.ensemble,
+        network=[ALONE] * CHROMATIN.model.ensemble,
         kmers=rules.train_baseline_chromatin.output.predictions,
         dyads=rules.train_baseline_chromatin.output.dyads,
         labels=rules.train_baseline_chromatin.output.labels,
@@ -139,15 +137,14 @@ rule auc_report:
         **job(4000, 60),
     params:
         directory=subpath(output.page, parent=True),
-        narrow=[f"--compare=window_{NARROW}={PATHS.chromatin_predictions(NARROW)}"] * bool(NARROW),
-        network=[f"--compare=network={ALONE[0]}"] * CHROMATIN.model.ensemble,
+        network=[f"--compare=network={ALONE}"] * CHROMATIN.model.ensemble,
         dyads=[f"--compare=dyads={PATHS.chromatin_dyads}"]
         * (CHROMATIN.evaluation.baseline_dyads > 0),
         least=CHROMATIN.min_positives_report,
         version=VERSION,
     shell:
         "bigbird-dna auc-report {input.predictions:q} {input.labels:q} --tracks {input.tracks:q}"
-        " --bins {input.bins:q} {params.narrow:q} --compare kmers={input.kmers:q} {params.dyads:q}"
+        " --bins {input.bins:q} --compare kmers={input.kmers:q} {params.dyads:q}"
         " {params.network:q} --min-positives {params.least:q} --threads {threads}"
         " -o {params.directory:q} > {log:q} 2>&1"
 

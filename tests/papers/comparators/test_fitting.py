@@ -105,7 +105,6 @@ def chromatin(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "tracks": str(home / "tracks.tsv"),
             "bin": 40,
             "window": 200,
-            "compare_window": None,
         },
         **{
             "shift_bp": 3,

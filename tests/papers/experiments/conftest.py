@@ -35,7 +35,6 @@ CHANGES: dict[str, Any] = {
             "tracks": "peaks",
             "bin": 40,
             "window": 200,
-            "compare_window": None,
             "min_positives_train": 5,
             "min_positives_heldout": 1,
             "negative_fraction": 1.0,
