@@ -92,10 +92,8 @@ def test_a_faulty_configuration_is_one_sentence(
 @pytest.mark.slow
 def test_small_tasks_run_to_their_page(tmp_path: Path) -> None:
     tiny = {"layers": 1, "hidden": 16, "heads": 2, "max_length": 96, "block_size": 16}
-    steps = {"batch_size": 4, "steps": 4, "evaluate_every": 2, "checkpoint_minutes": 0}
-    masked = {"sequence_tokens": 64, "evaluation_sequences": 8}
+    steps = {"per_device_train_batch_size": 4, "max_steps": 4}
     far = {"generated": {"train": 12, "valid": 4, "test": 8, "words": 40}}
-    python = {"installed": {"text": "python", "valid": ["import"], "test": ["objects"]}}
     start = {"start": {"vocabulary": 400}, "encoder": tiny}
     tasks = {
         "far": {
@@ -107,8 +105,9 @@ def test_small_tasks_run_to_their_page(tmp_path: Path) -> None:
         },
         "text": {
             "kind": "pretraining",
-            "data": python,
-            "training": {**steps, **masked},
+            "data": {"installed": True},
+            "length": 64,
+            "training": steps,
             **start,
         },
     }

@@ -19,9 +19,8 @@ from bigbird_dna.errors import ConfigError, one_of
 
 SPLITS = ("train", "valid", "test")
 # Files of a task, in `NlpConfig.home`.
-TRAIN, VALID, TEST = "data/train.jsonl", "data/valid.jsonl", "data/test.jsonl"
+TRAIN, VALID = "data/train.jsonl", "data/valid.jsonl"
 MODEL, CHECKPOINTS = "model", "checkpoints"
-PREDICTIONS, EVALUATION = "predictions.jsonl", "evaluation.json"
 
 
 class HubConfig(Section):
