@@ -63,27 +63,15 @@ def filled(sequence: str, window: int) -> str:
     return filling + sequence + filling
 
 
-def window_at_tss(sequence: str, tss: int, upstream: int, downstream: int) -> str:
-    """Return the window with `upstream` bp before base `tss` of a sequence and `downstream` bp from it on.
-
-    Bases beyond the sequence are N; `tss` may be beyond it, too.
-    """
-    start, size = tss - upstream, upstream + downstream
-    inside = sequence[max(start, 0) : max(start + size, 0)]
-    return ("N" * min(-start, size) + inside).ljust(size, "N")
-
-
-def fit_windows(
-    given: GivenSequences, window: int, pad: bool, hint: str = PADDING
-) -> list[str]:
+def fit_windows(given: GivenSequences, window: int, pad: bool) -> list[str]:
     """The sequences, none longer than `window` bp; with `pad`, longer ones are cropped to their central part.
 
-    Without `pad`, another length raises `UsageError` with `hint`; with it, the caller pads shorter sequences.
+    Without `pad`, another length raises `UsageError`; with it, the caller pads shorter sequences.
     """
     for text, name in zip(given.texts, given.names, strict=True):
         if len(text) != window and not pad:
             raise UsageError(
-                f"{name} has {len(text):,} bp, the model's window has {window:,} bp ({hint})"
+                f"{name} has {len(text):,} bp, the model's window has {window:,} bp ({PADDING})"
             )
     starts = [max(0, (len(text) - window) // 2) for text in given.texts]
     return [

@@ -12,14 +12,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from bigbird_dna.errors import UsageError, check_at_least_one, check_fraction
+from bigbird_dna.errors import check_at_least_one, check_fraction
 from bigbird_dna.genome.given_sequences import (
-    PADDING,
     Sequences,
     filled,
     fit_windows,
     read_sequences,
-    window_at_tss,
 )
 from bigbird_dna.genome.sequence import fraction_n, reverse_complement
 from bigbird_dna.model.batching import Ids, View, placed_rows, run_rows
@@ -163,7 +161,6 @@ class LoadedPromoterModel(LoadedClassifier):
         self,
         sequences: Sequences,
         *,
-        tss_offset: int | None = None,
         pad: bool = False,
         max_n: float = 0.25,
         calibrated: bool = False,
@@ -179,16 +176,13 @@ class LoadedPromoterModel(LoadedClassifier):
         sequences
             Windows of `settings.window` bp in transcription order: one string (or `Bio.Seq`, `SeqRecord`), or
             a list, tuple, array or Series. Lower case is accepted, and IUPAC codes count as N.
-        tss_offset
-            The TSS is this base (from 0) of each sequence, of any length: the window is placed there, with N
-            where the sequence does not reach. None: sequences are windows.
         pad
             Accept other lengths: shorter sequences are centered in a window padded with the same number of N
             on either side (one base shorter if an odd number is missing); longer ones are cropped to their
             central part. The probability is that of a TSS at the window's TSS position
             (`settings.upstream`), and not of one elsewhere in the sequence.
         max_n
-            Sequences with a larger fraction of N get NaN. N added by `tss_offset` or `pad` does not count.
+            Sequences with a larger fraction of N get NaN. N added by `pad` does not count.
         calibrated
             Return calibrated probabilities (`ModelError` without a calibration).
         batch_size
@@ -204,9 +198,8 @@ class LoadedPromoterModel(LoadedClassifier):
         Raises
         ------
         UsageError
-            The input is not sequences, or a sequence is empty or not of the window's length, or has no base
-            in the window at `tss_offset`; an argument is out of range; the device is missing or has too
-            little memory.
+            The input is not sequences, or a sequence is empty or not of the window's length; an argument is out
+            of range; the device is missing or has too little memory.
         DataError
             A letter is not DNA; the message contains the index of the sequence and the position.
         ModelError
@@ -216,28 +209,9 @@ class LoadedPromoterModel(LoadedClassifier):
         check_fraction("max_n", max_n)
         finish = finish_of(self, calibrated)
         inputs = read_sequences(sequences)
-        upstream, window = self.settings.upstream, self.settings.window
-        if tss_offset is None:
-            hint = f"tss_offset=N scores it with its TSS at base N; {PADDING}"
-            texts = fit_windows(inputs, window, pad, hint)
-            windows = [filled(text, window) for text in texts]
-        else:
-            if tss_offset < 0 or pad:
-                raise UsageError(
-                    f"tss_offset {tss_offset}: must be at least 0, and without pad"
-                )
-            start = tss_offset - upstream
-            texts, windows = [], []
-            for text, name in zip(inputs.texts, inputs.names, strict=True):
-                inside = text[max(start, 0) : max(start + window, 0)]
-                if not inside:
-                    raise UsageError(
-                        f"{name}: no base of it is in the window at tss_offset {tss_offset}"
-                    )
-                texts.append(inside)
-                windows.append(
-                    window_at_tss(text, tss_offset, upstream, self.settings.downstream)
-                )
+        window = self.settings.window
+        texts = fit_windows(inputs, window, pad)
+        windows = [filled(text, window) for text in texts]
         known = np.array([fraction_n(text) <= max_n for text in texts], bool)
         scored = [windows[number] for number in np.flatnonzero(known)]
         probs = self.window_probabilities(scored, batch_size=batch_size, device=device)
