@@ -526,8 +526,7 @@ def plot_scores(
     """Plot scores along a contig, on both strands, with genes, known transcription start sites and calls.
 
     A score is plotted at the position of its TSS (column tss), not at the center of its window. Calls are
-    arrow heads at their expected precision. Calls without a known TSS within 100 bp, and known TSSs without a
-    call, are hollow.
+    arrow heads at their expected precision.
     """
     from bigbird_dna.genome.annotation import read_genes
     from bigbird_dna.genome.promoters import read_loci

@@ -7,30 +7,17 @@ from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from bigbird_dna.calibration.calls import match_calls
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError, one_of
 from bigbird_dna.genome.annotation import Gene
 from bigbird_dna.genome.sequence import Locus
-from bigbird_dna.reporting.result import (
-    BLUE,
-    GRAY,
-    INK,
-    PALE,
-    VERMILION,
-    panels,
-    save_figure,
-)
+from bigbird_dna.reporting.result import BLUE, INK, VERMILION, panels, save_figure
 
 DEFAULT_LENGTH = 20_000
 """Length in bp of the plotted region if its end is not given."""
-MATCHED_WITHIN = 100
-"""A call is drawn as correct if it takes a known TSS within this distance in bp."""
-MAX_POINTS = 1600  # about two per pixel of the plot's width
 
 
 def read_windows(path: Path, numbers: Sequence[str]) -> pd.DataFrame:
@@ -87,13 +74,10 @@ def plot_scores(
 ) -> None:
     """Draw the scores of both strands in `[start, end)` of a contig, with known TSSs, genes and calls.
 
-    Scores are at their TSS. Gaps are windows that were not scored. Each call, from the highest score down,
-    takes the nearest TSS within `MATCHED_WITHIN` bp that is left; calls without a TSS, and TSSs without a
-    call, are hollow. By default, `contig` is the first of the table, and the region are the `DEFAULT_LENGTH`
-    bp from the first score. `DataError`: a file is wrong, or there is no score in the region.
+    Scores are at their TSS. Gaps are windows that were not scored. By default, `contig` is the first of the
+    table, and the region are the `DEFAULT_LENGTH` bp from the first score. `DataError`: a file is wrong, or
+    there is no score in the region.
     """
-    from matplotlib.ticker import EngFormatter
-
     table = read_windows(scores, ["score", "tss"]).dropna(subset="tss")
     contigs = table["contig"].unique().tolist()
     if not contigs:
@@ -101,82 +85,52 @@ def plot_scores(
     contig = contigs[0] if contig is None else contig
     if contig not in contigs:
         raise DataError(f"{scores}: no contig {contig!r}: {one_of(contig, contigs)}")
-    table = table[table["contig"] == contig].sort_values(["tss", "score"])
+    table = table[table["contig"] == contig].sort_values("tss")
     if start is None:
         start = int(table.loc[table["score"].notna(), "tss"].min())
     if end is None:
-        end = min(start + DEFAULT_LENGTH, int(table["tss"].max()) + 1)
+        end = start + DEFAULT_LENGTH
     table = table[table["tss"].between(start, end - 1)]
     if table.empty:
         raise DataError(f"{scores}: no score inside {contig}:{start}-{end}")
-
-    called = pd.DataFrame(columns=["contig", "strand", "start", "score", "model_score"])
+    called = table[:0].assign(start=0)
     if calls is not None:
-        called = read_windows(calls, ["start", "score", "model_score"])
-        if len(called) and not called["contig"].isin(contigs).any():
-            raise DataError(f"{calls}: no call is on a contig of {scores}")
-    called = called[(called["contig"] == contig) & called["start"].between(start, end)]
-    called = called.sort_values("model_score", ascending=False)
+        called = read_windows(calls, ["start", "score"])
+        called = called[called["contig"] == contig]
+        called = called[called["start"].between(start, end - 1)]
 
-    heights = [1.4, 1.4, 0.35] if genes else [1.4, 1.4]
-    grid = {"sharex": True, "gridspec_kw": {"height_ratios": heights}}
-    height = (sum(heights) + 1) / len(heights)
-    with panels(len(heights), 1, 9.6, height, **grid) as (figure, axes):
-        strands = (("+", BLUE, "forward (+)"), ("-", VERMILION, "reverse (−)"))
-        for axis, (strand, color, label) in zip(axes, strands, strict=False):
+    rows = 3 if genes else 2
+    with panels(rows, 1, 9.6, 1.5, sharex=True) as (figure, axes):
+        strands = (
+            ("+", BLUE, "forward (+)", ">"),
+            ("-", VERMILION, "reverse (−)", "<"),
+        )
+        for axis, (strand, color, label, marker) in zip(axes, strands, strict=False):
             points = table[table["strand"] == strand]
-            if len(points) > MAX_POINTS:  # the largest score of each segment
-                segments = np.arange(len(points)) * MAX_POINTS // len(points)
-                order = points.assign(segment=segments).sort_values("score")
-                points = order.groupby("segment").tail(1).sort_values("tss")
-            axis.plot(points["tss"], points["score"], color=color, linewidth=1)
-            axis.fill_between(points["tss"], points["score"], color=color, alpha=0.25)
-            tss = np.array(
-                sorted(
-                    site.position
-                    for site in sites
-                    if site.contig == contig
-                    and site.strand == strand
-                    and start <= site.position < end
-                ),
-                int,
-            )
-            own = called[called["strand"] == strand]
-            taken = match_calls(own["start"].to_numpy(int), tss, MATCHED_WITHIN)
-            marker = ">" if strand == "+" else "<"
-            correct = (taken >= 0) | (not sites)
-            reached = np.isin(np.arange(len(tss)), taken) | (calls is None)
-            axis.vlines(tss, 0, 1.1, color=PALE, linewidth=0.8, zorder=1)
-            for x, y, filled, edge in (
-                (tss, np.full(len(tss), 1.1), reached, INK),
-                (own["start"].to_numpy(int), own["score"].to_numpy(), correct, color),
-            ):
-                faces = [edge if one else "white" for one in filled]
-                axis.scatter(
-                    x, y, s=45, c=faces, marker=marker, edgecolors=edge, zorder=3
-                )
+            axis.fill_between(points["tss"], points["score"], color=color, alpha=0.4)
+            known = [
+                site.position
+                for site in sites
+                if (site.contig, site.strand) == (contig, strand)
+                and start <= site.position < end
+            ]
+            axis.scatter(known, [1.1] * len(known), color=INK, marker=marker)
+            found = called[called["strand"] == strand]
+            axis.scatter(found["start"], found["score"], color=color, marker=marker)
             axis.set(ylim=(0, 1.2), yticks=[0, 0.5, 1], ylabel=label)
         for gene in genes:
-            left, right = max(gene.start, start), min(gene.end, end)
-            if gene.contig == contig and left < right:
+            if gene.contig == contig and gene.start < end and start < gene.end:
                 lane, color = (0.5, BLUE) if gene.strand == "+" else (-0.5, VERMILION)
-                axes[2].barh(lane, right - left, 0.7, left, color=color, alpha=0.3)
-                if (right - left) * 100 > len(gene.name) * (end - start):
-                    center = (left + right) / 2
-                    axes[2].text(
-                        center, lane, gene.name, ha="center", va="center", size=7
-                    )
+                length = gene.end - gene.start
+                axes[2].barh(lane, length, 0.7, gene.start, color=color, alpha=0.3)
+                center = max(gene.start, start), lane
+                axes[2].text(*center, gene.name, va="center", size=7, clip_on=True)
         if genes:
             axes[2].set(yticks=[], ylabel="genes")
-            axes[2].grid(visible=False)
-        axes[-1].set(xlim=(start, end), xlabel=f"position on {contig}")
-        axes[-1].xaxis.set_major_formatter(EngFormatter("bp"))
-        axes[0].set_title(f"Promoter probability along {contig}")
-        note = "black: known TSS" if sites else ""
-        if calls is not None:
-            note += "; " if note else ""
-            note += "colored arrows: calls, at their expected precision"
-            if sites:
-                note += f"; hollow: not within {MATCHED_WITHIN} bp of each other"
-        figure.supxlabel(note, fontsize=8, color=GRAY)
+        axes[-1].set(xlim=(start, end), xlabel=f"position on {contig} (bp)")
+        note = "; black: known TSSs" * bool(sites)
+        note += "; colored arrows: calls, at their expected precision" * (
+            calls is not None
+        )
+        axes[0].set_title(f"Promoter probability along {contig}{note}", size=9)
         save_figure(figure, output)
