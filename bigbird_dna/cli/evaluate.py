@@ -70,8 +70,7 @@ def auc_report(
         typer.Option(
             *("--track-table", "--tracks"),
             metavar="FILE",
-            help="Table of tracks, in column order, with the columns track and group, and "
-            "optionally published_auroc.",
+            help="Table of tracks, in column order, with the columns track and group.",
             show_default="names of the columns, one group",
         ),
     ] = None,
@@ -231,8 +230,8 @@ def evaluate_promoters(
 ) -> None:
     """Compare promoter models with their baselines on the test windows.
 
-    Writes promoters.tsv: AUROC, AUPRC, F1 and MCC at 0.5 with confidence intervals over blocks of 10 kb of
-    sequence, joined where windows are similar (column homology), and AUROC differences to each baseline. Also
+    Writes promoters.tsv: AUROC and AUPRC with confidence intervals over blocks of 10 kb of sequence, joined
+    where windows are similar (column homology), F1 and MCC at 0.5, and AUROC differences to each baseline. Also
     writes calibration.tsv, before and after calibration if calibration.json is next to the predictions, and
     figures for report run (roc, precision_recall and calibration, .plotly.json).
     """

@@ -202,18 +202,18 @@ def auroc(
     )
 
 
-def auroc_estimate(area: float, spread: Spread, tail: float = TAIL) -> Estimate:
-    """Return an AUROC with its interval; `tail` is the probability beyond each end."""
+def auroc_estimate(area: float, spread: Spread) -> Estimate:
+    """Return an AUROC with its interval."""
     if spread.units < FEWEST_UNITS:
         return Estimate(area)
-    least = tail ** (1 / spread.units)
+    least = TAIL ** (1 / spread.units)
     if area == 0:
         return Estimate(area, 0.0, 1 - least)
     if area == 1:
         return Estimate(area, least, 1.0)
     if not spread.error:
         return Estimate(area)
-    return logit_interval(area, t_quantile(spread.freedom, tail) * spread.error)
+    return logit_interval(area, t_quantile(spread.freedom) * spread.error)
 
 
 def spread_of(positives: Counts, negatives: Counts, ids: ClassIds | None) -> Spread:
@@ -305,12 +305,12 @@ def ids_by_class(labels: ArrayLike, blocks: ArrayLike) -> ClassIds:
     return ids[y], ids[~y]
 
 
-def t_quantile(freedom: float, tail: float = TAIL) -> float:
-    """Return the quantile of Student's t that is exceeded with probability `tail`.
+def t_quantile(freedom: float) -> float:
+    """Return the quantile of Student's t that is exceeded with probability `TAIL`.
 
     Infinite degrees of freedom: of the normal distribution.
     """
-    return float(stdtrit(freedom, 1 - tail))
+    return float(stdtrit(freedom, 1 - TAIL))
 
 
 def discoveries(p_values: ArrayLike) -> NDArray[np.bool_]:

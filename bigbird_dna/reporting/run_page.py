@@ -28,7 +28,7 @@ from bigbird_dna.reporting.pages import (
     read_page_table,
     render_page,
 )
-from bigbird_dna.reporting.predictors import NEAR_CHANCE, predictor_label
+from bigbird_dna.reporting.predictors import predictor_label
 from bigbird_dna.reporting.promoters import DIFFERENCES
 from bigbird_dna.reporting.result import RULE, interval, verdict
 from bigbird_dna.reporting.training import (
@@ -37,7 +37,6 @@ from bigbird_dna.reporting.training import (
     read_training_log,
 )
 
-CHANCE = "chance"
 BITS_PER_BASE = "bits per base"
 FIGURES = {
     "promoters": [
@@ -112,9 +111,8 @@ def summarize(config: Config, paths: RunPaths) -> pd.DataFrame:
     """Return a row per task and metric: the model, the best other predictor, their difference and the
     verdict on it.
 
-    A control (shuffled labels) has a row of its own, and is compared with chance, as is an AUROC without
-    another predictor. Tables that don't exist are skipped; `DataError` if one is not as the evaluations write
-    it.
+    A control (shuffled labels) is no predictor here. Tables that don't exist are skipped; `DataError` if one
+    is not as the evaluations write it.
     """
     report = paths.report
     # Estimates of all predictors: task, metric, predictor, and value and difference with intervals.
@@ -182,66 +180,47 @@ def summarize(config: Config, paths: RunPaths) -> pd.DataFrame:
         table = table.rename(columns=names)
         tables.append(table.assign(task="held-out sequence", metric=BITS_PER_BASE))
 
-    columns = ["value", "value_low", "value_high"]
-    columns += ["difference", "difference_low", "difference_high", "verdict"]
     rows: list[dict[str, Any]] = []
+    columns = [f"value{end}" for end in ENDS] + [f"difference{end}" for end in ENDS]
     for table in tables:
         for task, estimates in table.groupby("task", sort=False):
             metric = estimates["metric"].iloc[0]
             sign = -1 if metric == BITS_PER_BASE else 1
-            by_name: Any = estimates.set_index("predictor").reindex(columns=columns)
+            by_name: Any = estimates.set_index("predictor")
+            by_name = by_name.reindex(columns=[*columns, "verdict"])
             others = by_name.drop([MODEL, NETWORK, CONTROL], errors="ignore")
-            others = others[others["value"].notna()]
-            for predictor in (MODEL, CONTROL):
-                if predictor not in by_name.index:
-                    continue
-                values = by_name.loc[predictor, columns[:3]].tolist()
-                row: dict[str, Any] = {"task": task, "metric": metric}
-                row |= {f"model{end}": x for end, x in zip(ENDS, values, strict=True)}
-                lead = [value - 0.5 for value in values]
-                if predictor == MODEL and len(others):
-                    best: Any = (sign * others["value"]).idxmax()
-                    row["compared_with"] = predictor_label(best)
-                    for end in ENDS:
-                        row[f"best{end}"] = others.loc[best, f"value{end}"]
-                    lead = others.loc[best, columns[3:6]].tolist()
-                    row["verdict"] = others.loc[best, "verdict"]
-                elif metric == "AUROC":
-                    row |= {"compared_with": CHANCE, "best": 0.5}
-                elif predictor == CONTROL:
-                    continue
-                else:
-                    lead = [float("nan")] * 3
-                for end, value in zip(ENDS, lead, strict=True):
-                    row[f"difference{end}"] = value
-                if predictor == CONTROL:
-                    row["metric"] = f"{metric}, {predictor_label(CONTROL)}"
-                    near = abs(lead[0]) < NEAR_CHANCE
-                    row["verdict"] = "near chance" if near else "not near chance"
-                elif pd.isna(row.get("verdict")):
+            others = others.dropna(subset="value")
+            row = by_name.loc[MODEL, columns[:3]].to_dict()
+            if len(others):
+                best = (sign * others["value"]).idxmax()
+                lead = others.loc[best, columns[3:]]
+                row |= lead.to_dict()
+                row["compared_with"] = predictor_label(best)
+                row["best"] = others.loc[best, "value"]
+                row["verdict"] = others.loc[best, "verdict"]
+                if pd.isna(row["verdict"]):
                     row["verdict"] = verdict(*lead, sign=sign)
-                rows.append(row)
-    header = ["task", "metric", "model", "model_low", "model_high", "compared_with"]
-    header += ["best", "best_low", "best_high", *columns[3:]]
-    summary = pd.DataFrame(rows, columns=header)
+            rows.append({"task": task, "metric": metric, **row})
+    header = ["task", "metric", *columns[:3], "compared_with", "best", *columns[3:]]
+    summary = pd.DataFrame(rows, columns=[*header, "verdict"])
+    summary.columns = summary.columns.str.replace("value", "model")
     for name in ("task", "compared_with", "verdict"):
         # Control characters in names must not reach the terminal.
-        summary[name] = summary[name].fillna("").map(printable)
+        summary[name] = summary[name].astype(object).fillna("").map(printable)
     return summary
 
 
 def readable(summary: pd.DataFrame) -> pd.DataFrame:
     """Return the summary as text, with the intervals beside the values."""
-    columns = {}
-    for name, form in (("model", ".4f"), ("best", ".4f"), ("difference", "+.4f")):
-        values = summary[[name, f"{name}_low", f"{name}_high"]].to_numpy(float)
-        texts = [
-            interval(*row, form=form) if row[0] == row[0] else "" for row in values
+    table = summary[["task", "metric"]].copy()
+    for name, form in (("model", ".4f"), ("difference", "+.4f")):
+        values = summary[[f"{name}{end}" for end in ENDS]].astype(float).to_numpy()
+        table[name] = [
+            interval(*row, form=form).replace("-", "−") if row[0] == row[0] else ""
+            for row in values
         ]
-        columns[name] = pd.Series(texts).str.replace("-", "−")
-    table = summary[["task", "metric"]].assign(model=columns["model"])
-    table["compared with"] = summary["compared_with"] + " " + columns["best"]
-    table["difference"] = columns["difference"]
+    best = [f" {x:.4f}" if x == x else "" for x in summary["best"].astype(float)]
+    table.insert(3, "compared with", summary["compared_with"] + pd.Series(best))
     table["the model is"] = summary["verdict"]
     return table
 
@@ -326,22 +305,22 @@ def run_page(config: Config, paths: RunPaths, rows: pd.DataFrame) -> str:
 
 def conclusion(rows: pd.DataFrame, held_out: str) -> list[str]:
     """Return two sentences: on the first result, and on all verdicts."""
-    is_control = rows["metric"].str.contains(predictor_label(CONTROL), regex=False)
-    models, controls = rows[~is_control], rows[is_control]
-    wrong = controls.loc[controls["the model is"] == "not near chance", "task"]
-    first = models.iloc[0]
+    first = rows.iloc[0]
     where = f"On {held_out}, held out from training" if held_out else "On held-out data"
+    sentence = (
+        f"{where}, the model has {first['metric']} {first['model']} for {first['task']}"
+    )
+    if first["compared with"]:
+        sentence += f", compared with {first['compared with']}"
     clauses = []
-    for text, tasks in models.groupby("the model is", sort=False)["task"]:
+    compared = rows[rows["the model is"] != ""]
+    for text, tasks in compared.groupby("the model is", sort=False)["task"]:
         names = "" if text == "better" else f" ({', '.join(tasks)})"
         clauses.append(f"{text} in {len(tasks)}{names}")
-    if len(wrong):
-        clauses.append(
-            f"but with shuffled labels not near chance for {', '.join(wrong)}"
-        )
     return [
-        f"{where}, the model has {first['metric']} {first['model']} for {first['task']}, compared with "
-        f"{first['compared with']}.",
-        f"Compared with the best other predictor of each of {len(models)} tasks, the model is "
-        f"{', '.join(clauses)}.",
+        f"{sentence}.",
+        f"Compared with the best other predictor of each of {len(compared)} tasks, the model is "
+        f"{', '.join(clauses)}."
+        if clauses
+        else "No other predictor was compared.",
     ]

@@ -39,7 +39,6 @@ UNMEASURED = -1
 
 # Row of `groups.tsv` over all groups, written if there are several groups.
 ALL = "all"
-PUBLISHED = "published"
 
 Curve = NDArray[np.float32]
 
@@ -210,21 +209,14 @@ def tracks_table(
     """Return the table of `evaluate_tracks` with names, groups and prevalences, and a column `counted`.
 
     `counted` is true for tracks included in the metrics of their group: those with both classes and at least
-    `min_positives` positives. If any track has a published AUROC, `published_auroc` has it, and
-    `delta_published` is the AUROC minus it.
+    `min_positives` positives.
     """
     table = evaluated.copy()
     table.insert(0, "track", [track.name for track in tracks])
     table.insert(1, "group", [track.group for track in tracks])
     measured = table["positives"] + table["negatives"]
     prevalence = table["positives"] / measured.where(measured > 0)
-    after_note = list(table).index("note") + 1
-    table.insert(after_note, "prevalence", prevalence)
-    if any(track.published_auroc is not None for track in tracks):
-        published = pd.Series([track.published_auroc for track in tracks], dtype=float)
-        table.insert(after_note + 1, "published_auroc", published)
-        difference = table["auroc"] - published
-        table.insert(after_note + 2, "delta_published", difference)
+    table.insert(list(table).index("note") + 1, "prevalence", prevalence)
     few = table["auroc"].notna() & (table["positives"] < min_positives)
     reason = f"fewer than {min_positives} positives: not in the group's metrics"
     notes = (table.loc[few, "note"] + "; " + reason).str.removeprefix("; ")
@@ -236,7 +228,7 @@ def tracks_table(
 def groups_table(table: pd.DataFrame, others: Sequence[str] = ()) -> pd.DataFrame:
     """Return medians and means over the counted tracks by group, and over all tracks if several groups.
 
-    `others` are the compared predictors, possibly with `PUBLISHED`. `better_NAME` and `worse_NAME` are the
+    `others` are the compared predictors. `better_NAME` and `worse_NAME` are the
     numbers of tracks with a significant difference to NAME.
     """
     groups = dict([*table.groupby("group", sort=False)])
@@ -256,16 +248,10 @@ def groups_table(table: pd.DataFrame, others: Sequence[str] = ()) -> pd.DataFram
         }
         for name in others:
             differences = counted[f"delta_{name}"]
-            row[f"median_auroc_{name}"] = counted[other_auroc(name)].median()
+            row[f"median_auroc_{name}"] = counted[f"auroc_{name}"].median()
             row[f"median_delta_{name}"] = differences.median()
-            if name != PUBLISHED:
-                significant = differences[discoveries(counted[f"p_{name}"])]
-                row[f"better_{name}"] = int((significant > 0).sum())
-                row[f"worse_{name}"] = int((significant < 0).sum())
+            significant = differences[discoveries(counted[f"p_{name}"])]
+            row[f"better_{name}"] = int((significant > 0).sum())
+            row[f"worse_{name}"] = int((significant < 0).sum())
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def other_auroc(name: str) -> str:
-    """Return the column with the AUROC of the predictor of a delta."""
-    return "published_auroc" if name == PUBLISHED else f"auroc_{name}"

@@ -26,13 +26,11 @@ from bigbird_dna.reporting.predictors import RATES, RECALLS, predictor_label
 from bigbird_dna.reporting.result import RULE
 from bigbird_dna.reporting.track_evaluation import (
     ALL,
-    PUBLISHED,
     Curve,
     check_fit,
     check_names,
     evaluate_tracks,
     groups_table,
-    other_auroc,
     tracks_table,
 )
 
@@ -96,9 +94,9 @@ def auc_report(
     ]
     check_directory(output, files)
     for name in compare:
-        if not re.fullmatch(r"[\w.+-]+", name) or name == PUBLISHED:
+        if not re.fullmatch(r"[\w.+-]+", name):
             raise UsageError(
-                f"predictor {name!r}: must consist of letters, digits and _ . + -, and not be {PUBLISHED!r}"
+                f"predictor {name!r}: must consist of letters, digits and _ . + -"
             )
     truth = open_array(labels, "labels")
     first = open_array(predictions, "predictions")
@@ -130,10 +128,7 @@ def auc_report(
 
     evaluated, curves = evaluate_tracks(first, truth, others, names, threads, blocks)
     table = tracks_table(known, evaluated, min_positives)
-    predictors = [*compare]
-    if "published_auroc" in table:
-        predictors.insert(0, PUBLISHED)
-    groups = groups_table(table, predictors)
+    groups = groups_table(table, [*compare])
     with atomic_directory(output) as directory:
         path = directory / "tracks.tsv"
         write_tsv(path, table.drop(columns="counted"), DIGITS)
@@ -142,7 +137,7 @@ def auc_report(
             table,
             groups,
             curves,
-            predictors,
+            [*compare],
             rows=truth.rows,
             blocks=0 if blocks is None else len(np.unique(blocks)),
             command=command,
@@ -160,7 +155,7 @@ def track_page(
 ) -> str:
     """Return the page as HTML.
 
-    `predictors` are the compared ones, possibly with `PUBLISHED`; tables are those of `tracks_table` and
+    `predictors` are the compared ones; tables are those of `tracks_table` and
     `groups_table`. `values` are further values of the template.
     """
     import plotly.express as px
@@ -178,8 +173,6 @@ def track_page(
     last = groups.iloc[-1]
     leads = []
     for name, label in labels.items():
-        if name == PUBLISHED:
-            continue
         better, worse = groups[f"better_{name}"], groups[f"worse_{name}"]
         summary[f"{label}: median AUROC"] += [
             f"; the model is better on {more:,}, worse on {less:,}"
@@ -240,7 +233,7 @@ def track_page(
     if labels and len(counted):
         pairs = [
             counted[["track", "group", "auroc"]].assign(
-                other=counted[other_auroc(name)], predictor=label
+                other=counted[f"auroc_{name}"], predictor=label
             )
             for name, label in labels.items()
         ]

@@ -19,11 +19,7 @@ from scipy.stats import norm
 from bigbird_dna.calibration.call_precision import fit_calls
 from bigbird_dna.calibration.calls import MatchedCalls
 from bigbird_dna.metrics.auroc import auroc, auroc_difference
-from bigbird_dna.metrics.labels import (
-    binary_metrics,
-    class_estimates,
-    regression_estimates,
-)
+from bigbird_dna.metrics.labels import binary_metrics, label_metrics
 from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.metrics.resampling import (
     SampledMetrics,
@@ -80,8 +76,6 @@ def class_truth() -> dict[str, float]:
     metrics = binary_metrics(labels, p, resamples=0)
     return {
         "auprc": metrics.auprc,
-        "f1": metrics.f1,
-        "mcc": metrics.mcc,
         "brier": float(np.mean((p - labels) ** 2)),
     }
 
@@ -169,21 +163,23 @@ def outputs(generator: Generator) -> Intervals:
     first = 0.6 * shared + 0.8 * generator.normal(size=(400, 3)) + LIFT * labels
     second = 0.6 * shared + 0.8 * generator.normal(size=(400, 3)) + OTHER_LIFT * labels
     predictors = {"first": calibrated(first), "second": calibrated(second)}
-    estimates = class_estimates(labels, predictors, groups)
-    truths = (true_auroc(LIFT), TRUTH["auprc"], TRUTH["f1"], TRUTH["mcc"])
-    accuracy = float(norm.cdf(LIFT / 2))
-    names = ("AUROC", "AUPRC", "F1", "MCC", "balanced accuracy")
-    for number, (name, truth) in enumerate(
-        zip(names, (*truths, accuracy), strict=True)
-    ):
-        yield f"{name}, mean of three outputs", estimates["first"][0][number], truth
-        yield f"{name}, one output", estimates["first"][1][number], truth
+    table = label_metrics(labels, predictors, groups, [*"abc"], "multilabel")
+    rows = table.set_index(["model", "output"])
     difference = true_auroc(LIFT) - true_auroc(OTHER_LIFT)
-    yield (
-        "difference of AUROC, mean of three outputs",
-        estimates["second"][0][-1],
-        difference,
-    )
+    for name, title, truth in (
+        ("auroc", "AUROC", true_auroc(LIFT)),
+        ("auprc", "AUPRC", TRUTH["auprc"]),
+    ):
+        for output, which in (("macro", "mean of three outputs"), ("a", "one output")):
+            estimate = interval_of(rows.loc[("first", output)], name)
+            yield f"{title}, {which}", estimate, truth
+    estimate = interval_of(rows.loc[("second", "macro")], "auroc_difference")
+    yield "difference of AUROC, mean of three outputs", estimate, difference
+
+
+def interval_of(row: Any, name: str) -> list[float]:
+    """A metric of a row with its interval."""
+    return [row[name], row[f"{name}_low"], row[f"{name}_high"]]
 
 
 def regression(generator: Generator) -> Intervals:
@@ -192,14 +188,12 @@ def regression(generator: Generator) -> Intervals:
         predicted = generator.normal(size=(300, 1))
         error = sqrt(1 / correlation**2 - 1)
         measured = predicted + error * generator.normal(size=(300, 1))
-        estimates = regression_estimates(
-            measured, {"model": predicted}, np.arange(300)
-        )["model"][0]
-        truths = correlation, 6 / pi * asin(correlation / 2), correlation**2
-        for name, estimate, truth in zip(
-            ("Pearson", "Spearman", "R²"), estimates, truths, strict=False
-        ):
-            yield f"{name}, {correlation}", estimate, truth
+        row = label_metrics(
+            measured, {"model": predicted}, np.arange(300), ["x"], "regression"
+        ).iloc[0]
+        spearman = 6 / pi * asin(correlation / 2)
+        for name, truth in (("pearson", correlation), ("spearman", spearman)):
+            yield f"{name.title()}, {correlation}", interval_of(row, name), truth
 
 
 def seeds(generator: Generator) -> Intervals:

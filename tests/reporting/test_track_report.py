@@ -56,10 +56,8 @@ def table_of(tracks=9):
     names = [f"t{i}" for i in range(tracks)]
     names[1], names[3] = EVIL, f"left out {EVIL}"
     return [
-        Track(
-            name, group, cell="K562", published_auroc=None if i == 2 else 0.6 + i / 40
-        )
-        for i, (name, group) in enumerate(zip(names, groups, strict=True))
+        Track(name, group, cell="K562")
+        for name, group in zip(names, groups, strict=True)
     ]
 
 
@@ -120,9 +118,6 @@ def test_metrics_of_tracks(made):
             assert "only one positive" in row["note"] and np.isnan(row["auroc_low"])
         else:
             assert row["auroc_low"] < row["auroc"] < row["auroc_high"]
-    delta = made.tracks["auroc"] - made.tracks["published_auroc"]
-    np.testing.assert_allclose(made.tracks["delta_published"], delta, atol=1e-9)
-    assert np.isnan(made.tracks["delta_published"][2])
 
 
 def test_metrics_of_groups(made):
@@ -141,8 +136,6 @@ def test_metrics_of_groups(made):
         assert row.median_auroc == pytest.approx(np.median(kept["auroc"]), abs=1e-9)
         assert row.mean_auroc == pytest.approx(kept["auroc"].mean(), abs=1e-9)
         assert row.median_auprc == pytest.approx(np.median(kept["auprc"]), abs=1e-9)
-        published = kept["published_auroc"].median()
-        assert row.median_auroc_published == pytest.approx(published, abs=1e-9)
     certain = made.tracks[discoveries(made.tracks["p_k-mer"])]["delta_k-mer"]
     counts = (certain > 0).sum(), (certain < 0).sum()
     assert tuple(
@@ -358,7 +351,7 @@ def test_names_and_intervals_must_agree(tmp_path):
         auc_report(*files, tmp_path / "out")
 
 
-@pytest.mark.parametrize("name", ["published", "a b", "", "a/b"])
+@pytest.mark.parametrize("name", ["a b", "", "a/b"])
 def test_names_of_predictors(tmp_path, name):
     with fails(UsageError):
         auc_report(
@@ -397,7 +390,6 @@ def test_the_command(run, paths, tmp_path):
         table["track"].tolist() == [track.name for track in table_of()]
         and "delta_k-mer" in table
     )
-    assert table["published_auroc"].notna().sum() == 8
     page = (out / "report.html").read_text()
     assert f"--tracks {tracks}" in page
     # A report takes the place of an earlier one.
