@@ -151,8 +151,9 @@ def weighted_correlations(labels: Labels, scores: Labels, weights: Floats) -> Fl
     for number, counts in enumerate(weights.astype(np.int64)):
         pair = np.repeat(labels, counts), np.repeat(scores, counts)
         if all(len(column) and np.ptp(column) for column in pair):
-            values[0, number] = np.corrcoef(pair)[0, 1]
-            values[1, number] = np.corrcoef(rankdata(pair, axis=1))[0, 1]
+            of_values: Any = np.corrcoef(pair)
+            of_ranks: Any = np.corrcoef(rankdata(pair, axis=1))
+            values[:, number] = of_values[0, 1], of_ranks[0, 1]
     return values
 
 
@@ -251,7 +252,8 @@ def label_metrics(
             frame = pd.DataFrame(of_outputs).reindex(columns=names)
             row = {"output": MACRO, "model": name, "n": int(known.any(axis=1).sum())}
             row["note"] = ""
-            row |= frame[list(names[2:])].mean().to_dict()
+            for metric in names[2:]:
+                row[metric] = frame[metric].mean()
             defined = ~np.isnan(samples)
             means = divide(np.nansum(samples, axis=0), defined.sum(axis=0), np.nan)
             for metric, column in zip(sampled_names, means, strict=True):

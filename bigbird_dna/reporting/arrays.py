@@ -142,11 +142,10 @@ def _named_array(
     axes = {
         key: array.ndim for key, array in arrays.items() if array.dtype.kind in "fiub"
     }
-    candidates = [key for key in axes if key == name]
-    if not name:
-        candidates = [key for key in axes if axes[key] == 2]
-        candidates = candidates or [key for key in axes if axes[key] == 1]
-        candidates = [key for key in candidates if key == kind] or candidates
+    if name or kind in axes:
+        candidates = [key for key in axes if key == (name or kind)]
+    else:
+        candidates = [key for key in axes if axes[key] == min(2, max(axes.values()))]
     if len(candidates) != 1:
         listed = ", ".join(sorted(axes)) or "none"
         raise DataError(
