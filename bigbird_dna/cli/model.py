@@ -187,6 +187,21 @@ def combine_models(
 
 
 @group.command(
+    "regressions",
+    epilog="Example: bigbird-dna model regressions results/demo/models/chromatin-8000-0 "
+    "-o models/regressions",
+)
+def regressions_alone(model: ModelDir, output: NewModel, force: Force = False) -> None:
+    """Write the regressions of a chromatin model without its network: the baseline of its predictions.
+
+    All commands that take a chromatin model take it as well.
+    """
+    from bigbird_dna.model.directory import regressions_alone
+
+    regressions_alone(model, output)
+
+
+@group.command(
     "calibrate",
     epilog="Example: bigbird-dna model calibrate results/demo/models/promoter-genomic",
 )

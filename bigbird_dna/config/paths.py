@@ -65,6 +65,7 @@ class RunPaths:
     chromatin_data = _Place("chromatin/data")
     combined_chromatin = _Place("models/chromatin")
     calibrated_chromatin = _Place("models/chromatin-calibrated")
+    chromatin_regressions = _Place("models/chromatin-regressions")
     chromatin_kmers = _Place("chromatin/kmers.npy")
     chromatin_dyads = _Place("chromatin/dyads.npy")
     held_out_bins = _Place("chromatin/held-out")
@@ -107,10 +108,9 @@ class RunPaths:
         networks of ensembles alone."""
         return self.results / f"chromatin/predictions-{window}{part}.npy"
 
-    @property
-    def scored_variants(self) -> Path:
-        """Scored variants."""
-        return self.results / "chromatin/variants.vcf.gz"
+    def scored_variants(self, kind: str = "") -> Path:
+        """Variants scored by the model; `kind` "-regressions": by its regressions alone."""
+        return self.results / f"chromatin/variants{kind}.vcf.gz"
 
     def experiment(self, name: str) -> Path:
         """Directory of an experiment: `ARM/SEED` per job, and data sets of the experiment in `data`."""

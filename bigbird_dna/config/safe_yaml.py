@@ -13,7 +13,20 @@ from bigbird_dna.errors import ConfigError, error_text, meant, shortened
 
 
 class _Loader(yaml.SafeLoader):
-    """Also numbers such as 5e-4 and 1e3, which YAML 1.1 takes for text."""
+    """Also numbers such as 5e-4 and 1e3, which YAML 1.1 takes for text. A key that is given twice, of which YAML
+    takes the last value, is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
+        seen = set()
+        for key, _ in node.value:
+            if str(key.value) in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"key {key.value!r} is given twice",
+                    problem_mark=key.start_mark,
+                )
+            seen.add(str(key.value))
+
+        return super().construct_mapping(node, deep)
 
 
 _Loader.add_implicit_resolver(

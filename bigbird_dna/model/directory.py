@@ -34,6 +34,7 @@ from bigbird_dna.model.bases import attach_tokenizer
 from bigbird_dna.model.catalog import find_model
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.ensemble import EnsembleSum
 from bigbird_dna.model.heads import (
     BareEncoder,
     ChromatinEnsemble,
@@ -346,3 +347,31 @@ def combine_models(paths: Sequence[Path], output: Path) -> None:
     provenance = {"members_sha256": [model.sha256 for model in models]}
     note = {"note": "an ensemble; its metrics are in the report of its predictions"}
     save(output, combined, provenance, note, {})
+
+
+def regressions_alone(path: Path, output: Path) -> None:
+    """Write the chromatin model `path` as its regressions alone: the baseline of its predictions.
+
+    The weight of the network is 0. The regressions on k-mers and dyads have the log-odds to which they were
+    fitted, without the members' weights of the ensemble. `ModelError`: the model has no such regressions.
+    """
+    check_directory(output, [path])
+    model = load_chromatin_model(path)
+    assert model.path is not None
+    metrics = read_object(model.path / "metrics.json")
+    weight = metrics.get("ensemble", {}).get("weights", {}).get("kmers")
+    if not weight:
+        raise ModelError(f"{path}: not a trained network with regressions as members")
+
+    for module in model.network.modules():
+        if isinstance(module, EnsembleSum):
+            module.weight.zero_()
+            module.intercept.sub_(metrics["ensemble"]["intercept"]).div_(weight)
+            if module.kmers is not None:
+                module.kmers.weight[..., :-1] /= weight
+            if module.dyads is not None:
+                module.dyads.weight /= weight
+
+    provenance = {"regressions_of_sha256": model.sha256}
+    note = {"note": "the regressions of an ensemble, without its network"}
+    save(output, model, provenance, note, {})

@@ -129,7 +129,7 @@ class Layer(nn.Module):
 
         tokens = max(1, INNER_ELEMENTS // (len(x) * self.inner_width))
         parts = []
-        for start in range(0, x.shape[1], tokens):
+        for start in range(0, max(x.shape[1], 1), tokens):  # once, if none is selected
             part = slice(start, start + tokens)
             parts.append(finish(x[:, part], context[:, part]))
         return torch.cat(parts, 1) if len(parts) > 1 else parts[0]

@@ -188,9 +188,10 @@ def rotate(x: Tensor, turns: Rotation) -> Tensor:
     RoFormer. This equals RoFormer's up to the order of components, which the projections learn, and uses two
     plain halves.
     """
-    first, second = x.chunk(2, dim=-1)
     cos, sin = turns
-    # bfloat16 × float32 is float32.
+    # Converted once, so that the gradient is rounded once as well.
+    wide = x.to(torch.promote_types(x.dtype, cos.dtype))
+    first, second = wide.chunk(2, dim=-1)
     turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
     return turned.to(x.dtype)
 

@@ -32,7 +32,7 @@ def test_the_list_is_told(run: Run, installed: Path) -> None:
     ):
         assert (result.code, result.err) == (0, "")
         header, row = (line.split("\t") for line in result.out.splitlines())
-        assert header == ["#name", "task", "from", "license", "description"]
+        assert header == ["name", "task", "from", "license", "description"]
         assert row == ["toy", "promoter", "bundled", "free for all", "A toy"]
     assert not list(Path().iterdir())
 

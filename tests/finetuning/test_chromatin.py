@@ -39,6 +39,7 @@ from bigbird_dna.model.directory import (
     build_network,
     combine_models,
     load_chromatin_model,
+    regressions_alone,
 )
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.tokens import dna as tokenizers
@@ -227,6 +228,24 @@ def test_the_network_of_an_ensemble_predicts_as_if_trained_alone(
         [alone_dir], config, output=tmp_path / "found.npy", network=network, **files
     )
     assert np.array_equal(np.load(network), own)
+
+
+def test_the_regressions_of_an_ensemble_are_the_baseline(
+    made: Made, model_dir: Path, alone_dir: Path, tmp_path: Path
+) -> None:
+    """They predict as if they had never been in the ensemble, but from bins that begin and end with tokens."""
+    config = settings().chromatin.evaluation
+    files = {"data": made.home / "data", "reference": made.home / "reference.fa.gz"}
+    dyads = tmp_path / "dyads.npy"
+    evaluate_baseline(config, output=tmp_path / "kmers.npy", dyads=dyads, **files)
+    regressions_alone(model_dir, tmp_path / "alone")
+    rows = held_out_rows(made.data, config)
+    found, expected = predicted(made, [tmp_path / "alone"], rows), np.load(dyads)
+    for track in range(found.shape[1]):
+        assert np.corrcoef(found[:, track], expected[:, track])[0, 1] > 0.95
+    assert np.abs(found - expected).mean() < 0.02
+    with fails(ModelError, alone_dir):
+        regressions_alone(alone_dir, tmp_path / "none")
 
 
 def test_calibration_corrects_a_weighted_training(

@@ -106,14 +106,12 @@ class Scorer:
         monkeypatch.setattr("bigbird_dna.scoring.variants.RECORDS_AT_ONCE", 8)
         monkeypatch.setattr("bigbird_dna.scoring.tracks.REGIONS_AT_ONCE", 8)
         monkeypatch.setattr("bigbird_dna.scoring.scan.WINDOWS_AT_ONCE", 8)
-        for module, kind in {
-            "promoters": "scan",
-            "tracks": "chromatin",
-            "variants": "scoring",
-        }.items():
-            monkeypatch.setattr(
-                f"bigbird_dna.scoring.{module}.load_{kind}_model", lambda _: model
-            )
+        for function in (
+            "promoters.load_scan_model",
+            "tracks.load_chromatin_model",
+            "variants.load",
+        ):
+            monkeypatch.setattr(f"bigbird_dna.scoring.{function}", lambda _: model)
 
     def __call__(self, source: Path | str | None = None, **options: Any) -> Any:
         self.monkeypatch.setattr(

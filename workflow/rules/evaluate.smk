@@ -151,9 +151,11 @@ rule auc_report:
 
 rule evaluate_variants:
     input:
-        variants=PATHS.scored_variants,
+        variants=PATHS.scored_variants(),
+        regressions=[PATHS.scored_variants("-regressions")] * CHROMATIN.model.ensemble,
     output:
         table=PATHS.report / "variants.tsv",
+        compared=[PATHS.report / "compared_variants.tsv"] * CHROMATIN.model.ensemble,
         figure=figure("variants"),
     log:
         PATHS.log("evaluate-variants"),
@@ -163,6 +165,8 @@ rule evaluate_variants:
         **job(2000, 15),
     params:
         directory=subpath(output.table, parent=True),
+        compare=lambda wildcards, input: [f"--compare=kmers={name}" for name in input.regressions],
         version=VERSION,
     shell:
-        "bigbird-dna evaluate variants {input.variants:q} -o {params.directory:q} > {log:q} 2>&1"
+        "bigbird-dna evaluate variants {input.variants:q} {params.compare:q}"
+        " -o {params.directory:q} > {log:q} 2>&1"

@@ -34,7 +34,7 @@ rule score_variants:
         variants=INPUTS.files.get("variants", []),
         aliases=ALIASES,
     output:
-        PATHS.scored_variants,
+        PATHS.scored_variants(),
     log:
         PATHS.log("score-variants"),
     benchmark:
@@ -53,3 +53,17 @@ rule score_variants:
         "bigbird-dna score-variants {input.model:q} {input.variants:q} {params.contigs:q}"
         " --reference {input.reference:q} {params.aliases:q} --tracks '*' -o {output:q}"
         " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
+
+
+use rule score_variants as score_variants_regressions with:
+    input:
+        **GENOME,
+        model=PATHS.chromatin_regressions,
+        variants=INPUTS.files.get("variants", []),
+        aliases=ALIASES,
+    output:
+        PATHS.scored_variants("-regressions"),
+    log:
+        PATHS.log("score-variants-regressions"),
+    benchmark:
+        PATHS.benchmark("score-variants-regressions")

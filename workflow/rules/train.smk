@@ -209,6 +209,19 @@ rule model_ensemble:
         "bigbird-dna model ensemble {input:q} -o {output:q} > {log:q} 2>&1"
 
 
+rule model_regressions:
+    input:
+        MEMBERS[0],
+    output:
+        directory(PATHS.chromatin_regressions),
+    log:
+        PATHS.log("model-regressions"),
+    benchmark:
+        PATHS.benchmark("model-regressions")
+    shell:
+        "bigbird-dna model regressions {input:q} -o {output:q} > {log:q} 2>&1"
+
+
 # A separate output directory: before a rule runs again, Snakemake removes its outputs. An error here then does not
 # remove a trained model, and models from earlier versions are calibrated without training.
 rule model_calibrate_chromatin:
