@@ -130,7 +130,6 @@ CASES = {
     "yaml: syntax": Case(CONFIG, "x.yaml", "seed: [1\n", "line 2", UsageError),
     "yaml: key": Case(CONFIG, "x.yaml", "\nsed: 1\n", "unknown key 'sed'", UsageError),
     "yaml: value": Case(CONFIG, "x.yaml", "\nseed: x\n", "seed: ", UsageError),
-    "yaml: twice": Case(CONFIG, "x.yaml", "seed: 1\nseed: 2", "line 2", UsageError),
     "yaml: binary": Case(CONFIG, "x.yaml", b"\xff\xfe", "utf-8", UsageError),
     # Arrays
     "npy: text": Case(ARRAYS, "x.npy", "1 2 3\n", "x.npy"),
