@@ -448,6 +448,8 @@ def test_evaluations_are_twenty_unless_set() -> None:
             "genome": {"reference": "g.fa", "valid": ["a"], "test": ["b"]},
             "start_sites": {},
         },
+        # Labeled sequences without a genome have nothing to pretrain on.
+        {"sequences": {"data": "labels.tsv"}, "chromatin": {"data": {"tracks": None}}},
     ],
 )
 def test_what_does_not_fit_together_in_a_whole_run(changed: dict[str, Any]) -> None:

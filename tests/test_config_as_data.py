@@ -130,6 +130,8 @@ results: seed: genome: [ ] { } , - & * a ! !!int !!float !!timestamp !!bool !!nu
 2024-01-01 <<: --- ... 1e9 .inf ~ = \ \u \x0 %YAML 1.1
 """
 WORDS = st.sampled_from([*PIECES.split(), "\n", "\t"])
+# YAML has no other characters, except by their codes.
+PRINTABLE = st.text().filter(str.isprintable)
 
 
 def _is_a_configuration_or_one_line(path: Path) -> None:
@@ -158,9 +160,9 @@ def test_any_values_are_a_configuration_or_one_line(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
-    names=st.lists(st.text(), unique=True, max_size=3),
+    names=st.lists(PRINTABLE, unique=True, max_size=3),
     # The text null is no value, as in Snakemake's --config.
-    tracks=st.text().filter(lambda text: text != "null"),
+    tracks=PRINTABLE.filter(lambda text: text != "null"),
 )
 def test_what_a_stage_is_told_is_what_the_configuration_says(
     tmp_path: Path, names: list[str], tracks: str
@@ -180,65 +182,39 @@ def test_what_a_stage_is_told_is_what_the_configuration_says(
     )
 
 
-# Names
+# Values that would end a run after hours, or write where nobody looks
 
 
-FILE_NAMES = (
-    *(
-        "",
-        " ",
-        "a ",
-        "-rf",
-        "--help",
-        "~",
-        "~me/x",
-        "{x}",
-        "r{wildcards.y}",
-        "a}",
-        "<results>",
-    ),
-    *("s3://bucket/x", "data:x"),
-)
-FILES = (
-    *(
-        "results",
-        "data_dir",
-        "genome.reference",
-        "promoters.source",
-        "promoters.chain",
-    ),
-    *("chromatin.variants", "chromatin.data.tracks", "chromatin.data.blacklist"),
-)
-CONTIG_NAMES = ("", "-", "--help", "a b", "a\u00a0b", "`a`")
-CONTIGS = (
-    *("genome.exclude", "genome.valid", "genome.test"),
-    *("chromatin.data.valid_regions", "chromatin.data.test_regions"),
+DIRECTORIES = (
+    "",
+    " ",
+    "/",
+    "//",
+    "/..",
+    "~/x",
+    "{x}",
+    "r{wildcards.y}",
+    "s3://bucket/x",
 )
 
 
 @pytest.mark.parametrize(
-    ("value", "keys"),
+    ("key", "value"),
     [
-        *((value, FILES) for value in FILE_NAMES),
-        *(([value], CONTIGS) for value in CONTIG_NAMES),
-        # A run has a directory of its own.
-        *(
-            (value, ("results",))
-            for value in ("/", "//", "///", "//x", "/..", "/x/..", "/./")
-        ),
+        *(("results", value) for value in DIRECTORIES),
         # Counts that the workflow could not list.
-        *((10**9, (key,)) for key in ("chromatin.models", "num_gpus")),
-        (["genomic", "permuted", "genomic"], ("promoters.windows",)),
-        (float("inf"), ("encoder.layer_norm_epsilon",)),
+        ("chromatin.models", 10**9),
+        ("num_gpus", 10**9),
+        ("promoters.windows.negative_sets", ["genomic", "permuted", "genomic"]),
+        ("encoder.layer_norm_epsilon", float("inf")),
     ],
 )
-def test_values_that_no_run_can_have(value: Any, keys: tuple[str, ...]) -> None:
-    for key in keys:
-        values = {"negative_sets": value} if key == "promoters.windows" else value
-        for part in reversed(key.split(".")):
-            values = {part: values}
-        with fails(ConfigError, key):
-            parse_config(values, "mine")
+def test_values_that_no_run_can_have(key: str, value: Any) -> None:
+    values = value
+    for part in reversed(key.split(".")):
+        values = {part: values}
+    with fails(ConfigError, key.removesuffix(".negative_sets")):
+        parse_config(values, "mine")
 
 
 # `snakemake --config`: what Snakemake hands on as texts is read as it would be in a file

@@ -89,7 +89,7 @@ class Mechanism:
         try:
             return self.options.model_validate(dict(options))
         except ValidationError as error:
-            reason = fault_text(error, self.options.model_fields)
+            reason = fault_text(error, options, self.options.model_fields)
             raise ValueError(f"{self.name}: {reason}") from None
 
 

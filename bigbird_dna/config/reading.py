@@ -34,9 +34,9 @@ def parse_config(values: Mapping[str, Any], source: str = "configuration") -> Co
     return checked(Config, values, source)
 
 
-def complete(config: Config) -> Config:
-    """Check the configuration of a whole run, including the defaults of omitted sections."""
-    return parse_config(config.model_dump())
+def complete(config: Config, source: str = "configuration") -> Config:
+    """Check the configuration of a whole run, including the defaults of omitted sections; errors as in `checked`."""
+    return parse_config(config.model_dump(), source)
 
 
 def checked(model: type[M], values: Mapping[str, Any], source: str) -> M:
@@ -48,7 +48,7 @@ def checked(model: type[M], values: Mapping[str, Any], source: str) -> M:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        reason = fault_text(error, list(valid_keys(model)))
+        reason = fault_text(error, values, list(valid_keys(model)))
         raise ConfigError(f"{source}: {reason}") from None
 
 
@@ -82,10 +82,11 @@ def check_config(paths: Sequence[Path], overrides: Sequence[str] = ()) -> Any:
         checked(_model(merged), merged, str(path))
     for override in overrides:
         apply_override(merged, override)
-    config: Any = checked(_model(merged), merged, ", ".join(map(str, paths)))
+    source = ", ".join(map(str, paths))
+    config: Any = checked(_model(merged), merged, source)
     if isinstance(config, Config):
-        config = complete(config)
-        config.check_targets()
+        config = complete(config, source)
+        config.check_targets(source)
     return config
 
 

@@ -6,7 +6,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from bigbird_dna.config.chromatin import DEEPSEA, ChromatinConfig
+from bigbird_dna.config.chromatin import DEEPSEA, SIMULATED, ChromatinConfig
 from bigbird_dna.config.data import (
     GenomeConfig,
     SimulationConfig,
@@ -153,13 +153,14 @@ class Config(Section):
         if self.encoder.causal:
             yield "encoder.causal must be false: models of DNA read both sides; byte_lm sets it"
 
-    def check_targets(self) -> None:
+    def check_targets(self, source: str = "configuration") -> None:
         """`ConfigError` for a run without models, held-out sequences, or a model of the example scan.
 
-        Without these checks, the run would end after hours of computation.
+        The error has `source`, the names of the files. Without these checks, the run would end after hours of
+        computation.
         """
         for fault in self._faults_of_targets():
-            raise ConfigError(fault)
+            raise ConfigError(f"{source}: {fault}")
 
     def _faults_of_targets(self) -> Iterator[str]:
         if not (self.has_promoters or self.has_chromatin or self.has_labeled_sequences):
@@ -175,6 +176,12 @@ class Config(Section):
         if not self.has_genome:
             if self.has_chromatin:
                 yield "chromatin.data.tracks needs genome.reference in addition to labeled sequences"
+            starts = self.pretraining.start_from is not None
+            if self.sequences.model.initial == "pretrained" and not starts:
+                yield (
+                    "sequences.model.initial 'pretrained' needs genome.reference for pretraining, or a model "
+                    "in pretraining.start_from; without them, use 'random'"
+                )
             return
 
         # Promoters use only the section genome; bins and pretraining also regions held out for chromatin.
@@ -187,6 +194,13 @@ class Config(Section):
             needed = self.has_promoters or (is_used and not regions)
             if needed and not getattr(self.genome, split):
                 yield f"genome.{split} needs at least one contig or region"
+
+        for text in self.genome.test:
+            if ":" in text and data.tracks == SIMULATED:
+                yield (
+                    f"genome.test: {text!r} is a region, but effects of simulated variants are evaluated "
+                    "on whole contigs: list contigs only"
+                )
 
 
 STAGES: Mapping[str, str] = {

@@ -64,12 +64,27 @@ def shown(value: object) -> str:
     return shortened(repr(value) if isinstance(value, str) else reprlib.repr(value))
 
 
-def fault_text(error: ValidationError, known: Iterable[str] = ()) -> str:
-    """Return the key, reason and value of the first fault, or for an unknown key the nearest of the `known` keys."""
+def fault_text(error: ValidationError, values: Any, known: Iterable[str] = ()) -> str:
+    """Return the key, reason and value of the first fault of `values`.
+
+    For an unknown key, the nearest of the `known` keys is suggested.
+    """
     faults = error.errors()
     unknown = [fault for fault in faults if fault["type"] == "extra_forbidden"]
     fault = unknown[0] if unknown else faults[0]
-    key = ".".join(map(str, fault["loc"]))
+
+    # Pydantic inserts the names of members of unions, which are no keys of the values.
+    location = fault["loc"]
+    parts = []
+    for part in location:
+        try:
+            values = values[part]
+        except (LookupError, TypeError):
+            if part != location[-1]:
+                continue
+        parts.append(str(part))
+    key = ".".join(parts)
+
     if unknown:
         # A key of the same name in another section comes first.
         name = str(fault["loc"][-1])

@@ -1,9 +1,12 @@
 """The base class of configuration sections, and types of file, contig and assembly names."""
 
+import os
+import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -84,7 +87,18 @@ ASSEMBLY_SYNONYMS = {"hg19": "GRCh37", "hg38": "GRCh38", "R64-1-1": "sacCer3"}
 FileName = str
 """An input file or directory, or the key of a file in sources.yaml."""
 
-DirectoryName = str
+
+def _directory(text: str) -> str:
+    """Return a directory that is separate and the same for Snakemake, the shell and Python; else `ValueError`."""
+    is_root = os.path.normpath(text) in ("/", "//")
+    if is_root or re.match(r"\s*$|~|.*://|.*[{}]", text):
+        raise ValueError(
+            "must be a separate directory, not empty or '/', without a leading '~', '://' or braces"
+        )
+    return text
+
+
+DirectoryName = Annotated[str, AfterValidator(_directory)]
 """An output directory of a run."""
 
 ContigName = str

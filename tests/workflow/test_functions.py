@@ -30,7 +30,7 @@ from tests.workflow.dry_runs import (
     own_genome,
     snakemake,
 )
-from tests.workflow.test_slurm_profile import DENSITY, LANGUAGE_MODELS, STUDIED, TARGETS
+from tests.workflow.test_slurm_profile import DENSITY, LANGUAGE_MODELS, TARGETS
 
 
 class Resources(SimpleNamespace):
@@ -145,7 +145,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The commands of runs that have all rules between them, after the program's name."""
     homes = [tmp_path_factory.mktemp("words") for _ in range(4)]
     runs: list[list[str | Path]] = [
-        [*overlay(homes[0], CHANGED | STUDIED | LANGUAGE_MODELS | DENSITY), *TARGETS],
+        [*overlay(homes[0], CHANGED | LANGUAGE_MODELS | DENSITY), *TARGETS],
         [
             "--configfile",
             REPOSITORY / "workflow/config/grch37.yaml",

@@ -86,7 +86,9 @@ def test_a_faulty_configuration_is_one_sentence(
             {"tasks": {"a": {"kind": "classification", "data": {}, **changed}}}
         )
     )
-    message(refused(snakemake(tmp_path, "--dry-run", "--configfile", path)), *named)
+    message(
+        refused(snakemake(tmp_path, "--dry-run", "--configfile", path)), path, *named
+    )
 
 
 @pytest.mark.slow

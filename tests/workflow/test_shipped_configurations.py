@@ -278,9 +278,9 @@ GENOME: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "pretraining-contig": (
         NO_REGION | {"chromatin": {"model": {"initial": "pretrained"}}},
-        "chromatin.data.valid_regions",
+        "genome.valid",
     ),
-    "no-test-region": ({"genome": {"test": []}}, "chromatin.data.test_regions"),
+    "no-test-region": ({"genome": {"test": []}}, "genome.test"),
     "promoter-contig": (
         NO_REGION
         | {

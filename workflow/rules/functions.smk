@@ -40,9 +40,9 @@ try:
         from bigbird_dna.huggingface.starting import start_command, start_files, with_start
 
         CONFIG, START = with_start(CONFIG), start_files(CONFIG)
-    CONFIG = complete(CONFIG)
+    CONFIG = complete(CONFIG, SOURCE)
     INPUTS = find_inputs(CONFIG)
-    CONFIG.check_targets()
+    CONFIG.check_targets(SOURCE)
 except BigBirdDnaError as error:
     # An exception of Snakemake would add a traceback of the Snakefile to this line.
     sys.exit(f"bigbird-dna: error: {error}")

@@ -9,7 +9,8 @@ from bigbird_dna.papers.nlp.config import parse_config
 from bigbird_dna.workflow import device, growing, job
 
 try:
-    NLP = parse_config(config)
+    SOURCE = ", ".join(map(str, workflow.overwrite_configfiles)) or "configuration"
+    NLP = parse_config(config, SOURCE)
 except BigBirdDnaError as error:
     sys.exit(f"bigbird-dna: error: {error}")
 
