@@ -330,7 +330,8 @@ def parse_labels(table: LabeledRows, task: LabelKind | None = None) -> Labels:
     column is `binary` if it contains only 0 and 1, false and true, or negative and positive; `multiclass` if
     it contains text, two other values, or all whole numbers from 0 or 1 up to at most 100; otherwise
     `regression`. Columns with the same label in all rows are left out. `DataError` names the row of a
-    label of another kind; it is also raised if all columns are left out.
+    label of another kind, and without `task` of -1 among whole numbers from 0 or 1, which may stand for a
+    missing label; it is also raised if all columns are left out.
     """
     texts = table.labels
     columns = [*texts]
@@ -344,20 +345,32 @@ def parse_labels(table: LabeledRows, task: LabelKind | None = None) -> Labels:
     unfit = known & ~np.isfinite(values)  # no number
     not_binary = known & ~np.isin(values, (0, 1))
     distinct = np.unique(values[known & ~unfit])
+    natural = distinct[distinct != -1]
+    first = natural[0] if len(natural) else -1
+    are_numbered = (
+        first in (0, 1)
+        and len(natural) <= _LIKELY_CLASSES
+        and np.array_equal(natural, np.arange(first, first + len(natural)))
+    )
+    has_signs = distinct.tolist() == [-1, 1]
+
     if task is not None:
         kind = task
     elif not not_binary.any():
         kind = "binary" if len(columns) == 1 else "multilabel"
+    elif unfit.any():
+        kind = "multiclass" if len(columns) == 1 else "regression"
+    elif are_numbered and -1 in distinct and not has_signs:
+        row, number = np.argwhere(values == -1)[0].tolist()
+        raise DataError(
+            f"{table.where(row)}: {columns[number]} -1 among labels from {first:.0f}: leave the cell empty if "
+            "the label is unknown; if -1 is a class or a number, give --task multiclass or --task regression"
+        )
     elif len(columns) > 1:
         kind = "regression"
     else:
-        first = distinct[0] if len(distinct) else 0.0
-        are_numbered = first in (0, 1) and np.array_equal(
-            distinct, np.arange(first, first + len(distinct))
-        )
-        is_class = are_numbered and len(distinct) <= _LIKELY_CLASSES
         two = texts[columns[0]].nunique() == 2
-        kind = "multiclass" if unfit.any() or two or is_class else "regression"
+        kind = "multiclass" if two or are_numbered else "regression"
     if kind in ("binary", "multiclass") and len(columns) > 1:
         raise DataError(
             f"{table.where(0)}: task {kind} needs one column of labels, not {len(columns)}"

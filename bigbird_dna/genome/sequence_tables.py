@@ -4,7 +4,10 @@ A table has a row per sequence, with the columns of `TableColumns`. FASTA record
 longer ones are contigs. A sequence is converted to A C G T N; an error names the file and the row or record.
 """
 
+import csv
 from collections.abc import Iterator
+from io import TextIOWrapper
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +17,7 @@ from bigbird_dna.config.promoters import SEPARATORS, is_table, table_kind
 from bigbird_dna.disk.arrays import open_parquet
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.compression import open_bytes
-from bigbird_dna.disk.tables import missing_column
+from bigbird_dna.disk.tables import check_unique, missing_column
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import split_records
 from bigbird_dna.genome.fields import check_name
@@ -24,6 +27,20 @@ LONGEST = 100_000
 """Maximum length of a sequence in bp."""
 EMPTY, INVALID_LETTER = "empty", "invalid_letter"
 _ROWS = 10_000  # of a table in memory at a time
+_MISSING = (
+    "",
+    "NA",
+    "N/A",
+    "n/a",
+    "#N/A",
+    "<NA>",
+    "NaN",
+    "nan",
+    "-nan",
+    "NULL",
+    "null",
+    "None",
+)
 
 
 class TableColumns(NamedTuple):
@@ -53,7 +70,10 @@ class CheckedSequence(NamedTuple):
 
 
 def read_chunks(path: Path) -> Iterator[pd.DataFrame]:
-    """Yield the rows of a table in chunks; cells are text, or NaN if missing as for `pandas.read_csv`."""
+    """Yield the rows of a table in chunks; cells are text, or NaN if empty or NA.
+
+    `DataError` names the row that has fewer or more cells than the first line.
+    """
     separator = SEPARATORS[table_kind(path.name)]
     if separator is None:
         with open_parquet(path) as stored:
@@ -64,19 +84,23 @@ def read_chunks(path: Path) -> Iterator[pd.DataFrame]:
         return
     with (
         open_bytes(path) as stream,
-        reading(path, "not readable as a table", ValueError),
-        pd.read_csv(
-            stream,
-            sep=separator,
-            dtype=str,
-            encoding="utf-8-sig",
-            chunksize=_ROWS,
-        ) as chunks,
+        reading(path, "not readable as a table", ValueError, csv.Error),
     ):
-        for chunk in chunks:
-            if not isinstance(chunk.index, pd.RangeIndex):  # the first columns
-                raise DataError(f"{path}: rows have more cells than the first line")
-            yield chunk
+        # `pandas.read_csv` would fill up short rows, such as the last one of a file that was cut.
+        text = TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+        rows = filter(None, csv.reader(text, delimiter=separator, strict=True))
+        header = next(rows, [])
+        check_unique(str(path), filter(None, header))
+        first = 1
+        while chunk := list(islice(rows, _ROWS)):
+            for number, row in enumerate(chunk, first):
+                if len(row) != len(header):
+                    raise DataError(
+                        f"{path}: row {number:,} has {len(row)} cells, the first line has {len(header)}"
+                    )
+            table = pd.DataFrame(chunk, columns=pd.Index(header))
+            yield table.mask(table.isin(_MISSING))
+            first += len(chunk)
 
 
 def check_sequence(name: str, text: str, where: str) -> CheckedSequence:

@@ -210,6 +210,30 @@ def test_rows_without_a_label_are_left_out_and_counted(
     assert "rows without a label are left out: 2" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"label": [0, 1, -1, *cycle(0, 1)[3:]]},
+        {"label": [0, 1, -1, *cycle(0, 1, 2)[3:]]},
+        {"label": [0, 0, -1, *cycle(0, -1)[3:]]},
+        {"label_0": cycle(0, 1), "label_1": [0, 1, -1, *cycle(0, 1)[3:]]},
+    ],
+    ids=["0 and 1", "0 to 2", "0", "two labels"],
+)
+def test_minus_one_among_classes_needs_the_task(
+    tmp_path: Path, columns: dict[str, list[Any]]
+) -> None:
+    """It may be a missing label, as in some published sets, a class, or a number."""
+    path = table(tmp_path / "x.csv", **columns)
+    with fails(DataError, "x.csv: row 3", "-1", "--task"):
+        read_labeled_sequences([path])
+    numbers = read_labeled_sequences([path], task="regression").labels
+    assert numbers.values.min() == -1
+    if len(columns) == 1:
+        classes = read_labeled_sequences([path], task="multiclass").labels
+        assert classes.outputs[:2] == ("-1", "0")
+
+
 @pytest.mark.parametrize("name", ["x.csv", "x.parquet"])
 def test_whole_numbers_that_pandas_made_floats_are_classes(
     tmp_path: Path, name: str
