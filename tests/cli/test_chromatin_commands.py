@@ -190,7 +190,7 @@ def test_data_set_mistakes(run: Run, home: Path, tmp_path: Path) -> None:
     table, peaks = tmp_path / "tracks.tsv", tmp_path / "x.bed"
     table.write_text("track\tgroup\tfile\nx\tTF\tx.bed\n")
     given = ("--track-table", table)
-    refused(run(*data_words(home, out, *given)), 1, "'x'")
+    refused(run(*data_words(home, out, *given)), 1, peaks)
     peaks.write_text("chr77\t10\t50\n")
     unknown = ("x.bed: no peak is on the reference", "chr77", "a, b, c")
     refused(run(*data_words(home, out, *given)), 1, *unknown)

@@ -336,7 +336,7 @@ def test_globals_without_content_and_with_owners_in_even_parts_are_the_default()
     owners = (torch.arange(64) * 4 // 64).expand(2, -1)
     with torch.inference_mode():
         plain = encoder(ids)
-        found = encoder.encode(ids, given=Globals(torch.zeros(2, 4, 32), owners))
+        found = encoder.encode(ids, extra=Globals(torch.zeros(2, 4, 32), owners))
     assert torch.equal(found.tokens, plain) and found.globals.shape == (2, 4, 32)
 
 

@@ -266,17 +266,7 @@ def test_fasta_files_and_mistakes(tmp_path: Path, run: Run) -> None:
         own = table[table["label"] == label]
         texts = own["sequence"].str.lower() if label else own["sequence"]
         fasta(tmp_path / f"{name}.fa", **dict(zip(own["name"], texts, strict=True)))
-    rows = "".join(
-        f"s{row}\t{'test' if row % 4 == 0 else 'train'}\n" for row in range(COUNT)
-    )
-    (tmp_path / "splits.tsv").write_text(rows)
-    words = (
-        tmp_path / "p.fa",
-        "--negatives",
-        tmp_path / "n.fa",
-        "--splits",
-        tmp_path / "splits.tsv",
-    )
+    words = (tmp_path / "p.fa", "--negatives", tmp_path / "n.fa")
     outcome = run("audit-dataset", *words, "-o", tmp_path / "audit")
     assert outcome.code == 0
     found = written(tmp_path, "audit").set_index("check")
@@ -286,8 +276,6 @@ def test_fasta_files_and_mistakes(tmp_path: Path, run: Run) -> None:
         == checks
         == checks[: len(outcome.out.splitlines())]
     )
-    (tmp_path / "splits.tsv").write_text(rows.replace("s0\ttest\n", ""))
-    refused(run("audit-dataset", *words, "-o", tmp_path / "none"), 1)
     refused(run("audit-dataset", tmp_path / "p.fa", "-o", tmp_path / "none"), 1)
     refused(
         run("audit-dataset", *words, "--task", "ranking", "-o", tmp_path / "none"), 2

@@ -50,15 +50,19 @@ def rows_of(data: ChromatinData) -> dict[tuple[str, int], tuple[str, tuple[int, 
 
 
 @pytest.fixture(scope="module")
-def demo_data(demo, tmp_path_factory) -> ChromatinData:
+def demo_out(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("chromatin") / "data"
+
+
+@pytest.fixture(scope="module")
+def demo_data(demo, demo_out) -> ChromatinData:
     reference = Reference(demo.directory / "genome.fa.gz")
     splits = region_splits(
         reference.contigs, DEMO, valid=["demo2:20,001-60,000"], test=["demo3"]
     )
     tracks = read_tracks(demo.directory / "tracks.tsv")
-    out = tmp_path_factory.mktemp("chromatin") / "data"
     settings = ChromatinDataConfig(window=4000, max_n=1.0, min_positives_train=1)
-    return build_dataset(out, reference, DEMO, tracks, splits, settings)
+    return build_dataset(demo_out, reference, DEMO, tracks, splits, settings)
 
 
 def test_labels_agree_with_counting_bases(demo, demo_data):
@@ -91,7 +95,7 @@ def test_labels_agree_with_counting_bases(demo, demo_data):
 
 
 def test_rows_are_sorted_and_described_and_in_the_middle_of_windows(
-    demo, demo_data, tmp_path_factory
+    demo, demo_data, demo_out
 ):
     order = list(demo.sequences)
     places = [
@@ -101,9 +105,7 @@ def test_rows_are_sorted_and_described_and_in_the_middle_of_windows(
     for split in ("train", "valid", "test"):
         rows = demo_data.rows(split)
         assert demo_data.info["bins"][split] == len(rows) > 0
-        table = pd.read_csv(
-            tmp_path_factory.getbasetemp() / "chromatin0/data/tracks.tsv", sep="\t"
-        )
+        table = pd.read_csv(demo_out / "tracks.tsv", sep="\t")
         counted = table[f"positives_{split}"].tolist()
         assert counted == demo_data.labels.rows(rows).sum(axis=0).tolist()
     source = demo_data.info["sources"]["tracks"]["ALFA"]
