@@ -37,7 +37,7 @@ class LanguageBaselines:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.vocabulary = tokenizer.vocabulary
-        self.candidates = tokenizer.hidden_ids.astype(np.int64)
+        self.candidates = tokenizer.base_ids.astype(np.int64)
         self.lengths = tokenizer.piece_lengths.astype(np.int64)  # (V,) bases
         self._codes = np.full((self.vocabulary, self.lengths.max()), UNKNOWN, np.uint8)
         for token in np.flatnonzero(self.lengths).tolist():

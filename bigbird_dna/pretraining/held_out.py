@@ -67,7 +67,7 @@ class HeldOut(NamedTuple):
 
         def has_target(number: int) -> bool:
             ids = store.tokens[slice(*segments[number])]
-            return bool(np.isin(ids, tokenizer.hidden_ids).any())
+            return bool(np.isin(ids, tokenizer.base_ids).any())
 
         chosen = _evenly_spaced(np.arange(len(segments)), count)
         if not all(map(has_target, chosen)):

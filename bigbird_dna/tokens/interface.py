@@ -125,15 +125,6 @@ class Tokenizer(ABC):
             i for i, text in enumerate(self.letters) if text and set(text) <= set(BASES)
         )
 
-    @cached_property
-    def hidden_ids(self) -> NDArray[np.int32]:
-        """Ids that can be masked, ascending: `base_ids`, or for ordinary text all but special tokens."""
-        if self.is_dna:
-            return self.base_ids
-        return _frozen(
-            i for i, piece in enumerate(self.pieces) if piece and i not in self.specials
-        )
-
     def description(self) -> dict[str, int]:
         """Return what `load_tokenizer` needs in addition to the file; {} if the file is sufficient."""
         return {**self.specials._asdict(), "vocabulary": self.vocabulary}
@@ -255,13 +246,13 @@ def mask_tokens(
 ) -> Masked:
     """Choose tokens of `ids` (…, L) to predict, and mask them.
 
-    In each sequence exactly `round(fraction × candidates)` of `Tokenizer.hidden_ids` are chosen, and at least
+    In each sequence exactly `round(fraction × candidates)` of `Tokenizer.base_ids` are chosen, and at least
     one if there are any. 80 % of these become [MASK], 10 % a uniformly drawn candidate (possibly the same),
     and 10 % are unchanged. With `hide_all`, all become [MASK], since an unchanged token is visible in an
     evaluation.
     """
     ids = np.asarray(ids)
-    candidates = np.isin(ids, tokenizer.hidden_ids)
+    candidates = np.isin(ids, tokenizer.base_ids)
     counts = candidates.sum(-1, keepdims=True)
     number = np.rint(fraction * counts).astype(np.int64)
     number = np.clip(number, np.minimum(counts, 1), counts)
@@ -275,7 +266,7 @@ def mask_tokens(
         return Masked(np.where(chosen, ids.dtype.type(tokenizer.mask_id), ids), labels)
     originals = ids[chosen]
     fate = rng.random(originals.size)
-    others = rng.choice(tokenizer.hidden_ids, originals.size)
+    others = rng.choice(tokenizer.base_ids, originals.size)
     inputs = np.array(ids)
     inputs[chosen] = np.select(
         [fate < MASKED, fate < MASKED + REPLACED],
