@@ -63,9 +63,11 @@ class ProgressBar:
         if self.bar:
             self.bar.advance(self.task, count)
             return
+
         now = time.monotonic()
         if now < self.due:
             return
+
         elapsed = now - self.began
         self.due = now + max(FIRST, FRACTION * elapsed)
         text = f"{self.description}: {self.done:,} {self.unit}".rstrip()

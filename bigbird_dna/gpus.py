@@ -32,9 +32,11 @@ def freed_memory_kept() -> Iterator[None]:
     except (OSError, AttributeError, TypeError):
         yield
         return
+
     # Older versions accept at most 32 MiB here, and return 0.
     if not adjust(_MMAP_THRESHOLD, _KEPT_MMAP):
         adjust(_MMAP_THRESHOLD, _USUAL_MMAP)
+
     adjust(_TRIM_THRESHOLD, _KEPT_TRIM)
     try:
         yield

@@ -162,6 +162,7 @@ class Motif:
         fidelity = self.fidelity.copy()
         if broken >= 0:
             fidelity[broken] = 0.0
+
         match = rng.random(self.width) < fidelity
         # The largest of random numbers at the bases that may be chosen.
         candidates = self.allowed == match[:, None]
@@ -169,6 +170,7 @@ class Motif:
         codes: Codes = bases.astype(np.uint8)
         if reverse:
             codes = COMPLEMENT[codes[::-1]]
+
         return codes
 
 
@@ -468,11 +470,13 @@ def draw_variants(
     for index in rng.permutation(len(sites)).tolist():
         if len(variants) == number:
             break
+
         motif, start, reverse, broken, kind = sites[index]
         # DELTA opens nothing, so its sites in enhancers and promoters may be changed. Whether its repaired
         # sites would be bound depends on their chromatin, so its broken sites are excluded.
         if (motif is DELTA and broken >= 0) or (motif is not DELTA and kind != "site"):
             continue
+
         around = codes[max(0, start - 150) : start + 150]
         limits = (start - ISOLATION, start + ISOLATION + 1)
         first, last = np.searchsorted(starts_of_factor[motif.name], limits)
@@ -503,11 +507,14 @@ def draw_variants(
         else:
             ref = codes[:0]
             alt = rng.integers(4, size=size).astype(np.uint8)
+
         end = position + len(ref)
         if not is_snv and codes[position - 1] == [*ref, *alt][-1]:
             continue
+
         if not flanking and end > start + motif.width:
             continue
+
         if taken[position - 10 : end + 10].any():
             continue
 
@@ -524,10 +531,13 @@ def draw_variants(
                         for strand in (False, True)
                     )
                 )
+
             changes[factor] = counts[1] - counts[0]
+
         change = changes.pop(motif)
         if any(changes.values()):
             continue
+
         effect = "none"
         if flanking and change == 0:
             category = "flanking"
@@ -551,6 +561,7 @@ def draw_variants(
             anchor = codes[position : position + 1]
             ref = np.concatenate([anchor, ref])
             alt = np.concatenate([anchor, alt])
+
         taken[position:end] = True
         info = f"EFFECT={effect};TRACK={motif.name};CATEGORY={category};SITE={start + 1};STRAND={'-' if reverse else '+'}"
         letters = [LETTERS[allele].tobytes().decode() for allele in (ref, alt)]
@@ -626,16 +637,20 @@ def simulate_contig(
         elements.append((start, end, f"{locus.kind};anchor={anchor}", strand))
         if locus.kind == "gap":
             codes[start:end] = N_CODE
+
         if locus.kind in PRESENCE:
             tss.append((anchor, strand))
+
         for track, first, last in PEAKS.get(locus.kind, ()):
             left = anchor - last + 1 if strand == "-" else anchor + first
             intervals[track].append((left, left + last - first))
+
         for motif, offset, reverse, broken in locus.sites:
             site_start = start + offset
             if strand == "-":
                 site_start = end - offset - motif.width
                 reverse = not reverse
+
             site_end = site_start + motif.width
             codes[site_start:site_end] = motif.sample(reverse, broken, rng)
             planted[site_start:site_end] = True
@@ -652,6 +667,7 @@ def simulate_contig(
         bound = np.ones(len(middle), dtype=bool)
         if motif is DELTA:
             bound = opened.overlap(middle, middle + 1)
+
         matches[motif.name] = dict(
             zip(site_starts.tolist(), bound.tolist(), strict=True)
         )
@@ -660,6 +676,7 @@ def simulate_contig(
     for site in sites:
         if site.broken >= 0:
             matches[site.motif.name][site.start] = False
+
     variants = draw_variants(codes, planted, sites, matches, rng)
 
     soft_masked = LETTERS[codes] | (masked & (codes < N_CODE)) * np.uint8(32)
@@ -679,6 +696,7 @@ def simulate_contig(
             rows.append(
                 f"{name}\t{start}\t{end}\t{label}\t1000\t.\t1\t-1\t-1\t{summit}\n"
             )
+
         files[f"peaks/{track}.narrowPeak.gz"] = "".join(rows)
 
     files["loci.bed.gz"] = "".join(
@@ -707,8 +725,10 @@ def simulate(out_dir: Path, seed: int, megabases: float) -> None:
     low, high = MEGABASES_RANGE
     if not low <= megabases <= high:
         raise UsageError(f"megabases {megabases:g}: must be from {low:g} to {high:g}")
+
     if seed < 0:
         raise UsageError(f"seed {seed}: must be at least 0")
+
     rng = np.random.default_rng(seed)
 
     # Families of repeats are the same for all contigs.
@@ -727,7 +747,9 @@ def simulate(out_dir: Path, seed: int, megabases: float) -> None:
         for name, length in lengths.items():
             for file, text in simulate_contig(name, length, families, rng).items():
                 files[file] = files.get(file, "") + text
+
             log(f"{name}: {length:,} bp simulated")
+
         files["tracks.tsv"] = "track\tgroup\tfile\tdescription\n" + "".join(
             f"{track}\t{group}\tpeaks/{track}.narrowPeak.gz\t{description}\n"
             for track, (group, description) in TRACKS.items()
@@ -740,6 +762,7 @@ def simulate(out_dir: Path, seed: int, megabases: float) -> None:
                     stream.write(text.encode())
             else:
                 (directory / file).write_text(text, encoding="utf-8")
+
         with quiet_htslib():
             pysam.faidx(str(directory / "genome.fa.gz"))
             pysam.tabix_index(

@@ -56,6 +56,7 @@ def launcher(container: str) -> Callable[..., str]:
         nodes = resources.get("nodes", 1)
         if resources.processes == nodes == 1:
             return f"{container} python {program}" if container else "bigbird-dna"
+
         torchrun = f"{container} python -P -m torch.distributed.run".strip()
         training = (
             f"--nproc-per-node={resources.processes // nodes} --no-python"
@@ -63,6 +64,7 @@ def launcher(container: str) -> Callable[..., str]:
         )
         if nodes == 1:
             return f"{torchrun} --standalone {training}"
+
         return (
             f"srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1"
             f" --cpus-per-task={threads} --kill-on-bad-exit=1 {torchrun}"

@@ -86,6 +86,7 @@ def choose_route(call: Call, route: Route = "auto") -> Choice:
     """
     if route == "dense" or route == "blocked":
         return Choice(route, "requested")
+
     if route == "native" or (route == "auto" and call.q.is_cpu):
         compiled: Literal["native", "flex"] = "native"
         reason = native.unavailable(call)
@@ -94,9 +95,11 @@ def choose_route(call: Call, route: Route = "auto") -> Choice:
 
         compiled = "flex"
         reason = flex.unavailable(call)
+
     if reason is None:
         fastest = f"fastest on a {call.q.device.type}"
         return Choice(compiled, fastest if route == "auto" else "requested")
+
     if route != "auto":  # Python shows a warning once per text and line
         warnings.warn(
             f"route {route}: {reason}; using blocked", RouteWarning, stacklevel=3
@@ -144,6 +147,7 @@ def bigbird_attention(
     """
     if route not in ROUTES:
         raise ValueError(f"route must be one of {', '.join(ROUTES)}, not {route!r}")
+
     call = checked_call(q, k, v, pattern, lengths, layer, dropout)
     batch, heads, tokens, width = q.shape
     if relative is not None:
@@ -153,11 +157,13 @@ def bigbird_attention(
                 f"relative.table must have the shape {expected} (heads, labels, width), "
                 f"got {tuple(relative.table.shape)}"
             )
+
         if relative.owners is not None and relative.owners.shape != (batch, tokens):
             raise ValueError(
                 f"relative.owners must have the shape {(batch, tokens)} (batch, tokens), "
                 f"got {tuple(relative.owners.shape)}"
             )
+
         call = call._replace(relative=relative)
 
     extra = pattern.num_global_tokens
@@ -180,6 +186,7 @@ def bigbird_attention(
         else:
             sparse = sparse or choose_route(call, route)
             choice = sparse
+
         report_route(choice)
         # The blocked route computes rows with equal numbers of blocks.
         alike = blocks if choice.route == "blocked" else 0
@@ -207,6 +214,7 @@ def bigbird_attention(
 
     if len(outs) == 1:
         return outs[0]
+
     order = [row for rows in groups.values() for row in rows]
     back = sorted(range(batch), key=order.__getitem__)
 
@@ -232,6 +240,7 @@ def full_attention(
     """
     if route not in ROUTES:
         raise ValueError(f"route must be one of {', '.join(ROUTES)}, not {route!r}")
+
     call = checked_call(q, k, v, pattern or Pattern(), lengths, layer, dropout)
     if relative is not None:
         raise ValueError("full attention does not support relative positions")
@@ -248,6 +257,7 @@ def _attend_to_all(call: Call) -> Tensor:
     )
     if native.unavailable(one_block) is None:
         return native.native_attention(one_block)
+
     cut = call.cut()
     mask = None
     causal = call.pattern.causal
@@ -255,6 +265,7 @@ def _attend_to_all(call: Call) -> Tensor:
     # True queries of a causal pattern cannot attend to the padding, which comes after them.
     if not causal and any(length < longest for length in call.lengths):
         mask = real_positions(call.lengths, longest, cut.q.device)[:, None, None, :]
+
     out = scaled_dot_product_attention(
         *cut[:3], attn_mask=mask, dropout_p=call.dropout, is_causal=causal
     )

@@ -124,6 +124,7 @@ def blocked_attention(call: Call) -> Tensor:
     if pattern.first_block_count > 1:
         class_bias = q.new_zeros(1, padded) if bias is None else bias.clone()
         class_bias[:, :size] += math.log(pattern.first_block_count)
+
     future = None
     if pattern.causal:  # its sum with the bias stays finite
         lowest = torch.finfo(q.dtype).min / 4
@@ -142,12 +143,14 @@ def blocked_attention(call: Call) -> Tensor:
         """
         if relative is None or table is None:
             return mask
+
         positions = torch.arange(padded, device=device)
         positions[extra + gap :] -= gap
         owners = relative.owners
         if owners is not None:
             short = max(padded - gap - owners.shape[1], 0)
             owners = pad(owners, (0, short), value=-1)
+
         in_block = torch.arange(size, device=device)
         query_tokens = (queries[..., None] * size + in_block).flatten(-2)
         key_tokens = (keys[..., None] * size + in_block).flatten(-2)
@@ -190,9 +193,11 @@ def blocked_attention(call: Call) -> Tensor:
                     mask = class_bias.reshape(len(class_bias), -1, size)
                     mask = mask.index_select(1, keys.flatten())
                     mask = mask.view(len(mask), -1, 1, keys.shape[2] * size)
+
                 if future is not None:  # the last block is the query's own
                     ahead = pad(future, ((keys.shape[2] - 1) * size, 0))[None, None]
                     mask = ahead if mask is None else mask + ahead
+
                 mask = add_labels(mask, query, table, queries[None, :, None], keys)
                 query = query.flatten(1, 2)  # (B, H·M, W, K)
                 ids = (keys + starts).flatten()
@@ -200,6 +205,7 @@ def blocked_attention(call: Call) -> Tensor:
                     _Gather.apply(x, ids).reshape(batch, query.shape[1], -1, width)  # type: ignore[no-untyped-call]
                     for x in (k_blocks, v_blocks)
                 )
+
             out = scaled_dot_product_attention(query, key, value, mask, dropout)
             outs.append(out.reshape(batch, count, -1, size, width))
 
@@ -218,10 +224,12 @@ def blocked_attention(call: Call) -> Tensor:
                 of_heads.append(checkpoint(attend, *arguments, use_reentrant=False))
             else:
                 of_heads.append(attend(*arguments))
+
         out = torch.cat(of_heads, dim=1)
 
     if gap:
         out = torch.cat([out[:, :, :extra], out[:, :, extra + gap :]], 2)
+
     missing = tokens - out.shape[2]
     out = pad(out, (0, 0, 0, missing)) if missing > 0 else out[:, :, :tokens]
 

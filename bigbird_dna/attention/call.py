@@ -56,6 +56,7 @@ def label_ids(
     labels = (key - query).clamp(-radius, radius) + radius
     if not num_global_tokens:
         return labels[None]
+
     query_extra = query < num_global_tokens
     key_extra = key < num_global_tokens
     labels = torch.where(query_extra & key_extra, labels + distances, labels)[None]
@@ -137,6 +138,7 @@ class Call(NamedTuple):
         relative = self.relative
         if relative is not None and relative.owners is not None:
             relative = relative._replace(owners=relative.owners.index_select(0, index))
+
         return self._replace(
             q=self.q.index_select(0, index),
             k=self.k.index_select(0, index),
@@ -209,8 +211,10 @@ def checked_call(
 
     if layer < 0:
         raise ValueError(f"layer must not be negative, got {layer}")
+
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
+
     batch, _, tokens, _ = q.shape
     if lengths is None:
         lengths = [tokens] * batch
@@ -220,6 +224,7 @@ def checked_call(
             raise ValueError(
                 f"lengths must be a vector of integers, got {lengths.dtype} of shape {shape}"
             )
+
         lengths = lengths.tolist()
 
     counts = tuple(int(length) for length in lengths)
@@ -270,6 +275,7 @@ def dense_attention(call: Call) -> Tensor:
                 scores
                 + relative_scores(query[None], relative.table, labels[:, None])[0]
             )
+
         scores = scores * width**-0.5 + counts.to(q).log()
         weights = drop(torch.softmax(scores, dim=-1), p=dropout)
         rows.append(pad(weights.to(value.dtype) @ value, (0, 0, 0, tokens - length)))

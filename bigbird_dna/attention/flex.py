@@ -58,13 +58,17 @@ def unavailable(call: Call) -> str | None:
     reason = call.find_limit("flex", TOLERANCE)
     if reason is not None:
         return reason
+
     if call.pattern.num_global_tokens % size:
         return "flex needs num_global_tokens in whole blocks"
+
     lists = 4 * q.shape[0] * q.shape[1] * (-(-q.shape[2] // size)) ** 2
     if lists > LIST_BYTES:
         return f"flex would need lists of {lists >> 20} MiB for {q.shape[2]} tokens"
+
     if q.device.type not in ("cpu", "cuda"):
         return f"flex is not used on {q.device.type}"
+
     if q.is_cpu and call.gradients:
         return "flex does not support gradients on a CPU"
 
@@ -109,6 +113,7 @@ def find_kernel(call: Call) -> bool | str:
             # For small blocks, some torch versions find gradient kernels of some GPUs only by a search.
             if reason and gradients and find_failure(True, call) is None:
                 TESTED[kind] = True
+
         return TESTED[kind]
 
 
@@ -125,6 +130,7 @@ def find_failure(search: bool, call: Call) -> str | None:
     if q.shape[0] > 1:
         # torch would take the number of rows for that of heads if both were 2.
         lengths = (longest - size,) + (longest,) * (2 if q.shape[1] == 2 else 1)
+
     shape = len(lengths), q.shape[1], longest, q.shape[3]
     generator = torch.Generator().manual_seed(0)
     q, k, v, upper = (
@@ -170,6 +176,7 @@ def find_failure(search: bool, call: Call) -> str | None:
     tolerance = TOLERANCE[q.dtype]
     if q.is_cuda:
         tolerance = max(tolerance, TOLERANCE_TF32)
+
     names = ("output", "gradient of q", "gradient of k", "gradient of v")
 
     for name, result, exact in zip(names, results, expected, strict=False):
@@ -191,11 +198,13 @@ def run(search: bool, call: Call, gradients: bool) -> Tensor:
     longest = max(call.lengths)
     if longest == 1:  # torch would compile the kernel again for a single token
         return pad(call.v[:, :, :1], (0, 0, 0, tokens - 1))
+
     vectors = []
     for x in call.cut()[:3]:
         x = x.contiguous()
         if x._is_view():  # torch would make the kernel depend on a view's shape
             x = x.clone() if gradients else x.data
+
         vectors.append(x)
 
     q = vectors[0]
@@ -241,6 +250,7 @@ def kernel_build(size: int, width: int, dtype: torch.dtype, shared: int | None) 
         row = 8 * width * dtype.itemsize
         while side > 16 and side * row > shared - RESERVED:
             side //= 2
+
     return f"{size} {side}"
 
 
@@ -350,8 +360,10 @@ def make_lists(call: Call, gradients: bool) -> tuple[Lists, Weights]:
             # Tensors cached in evaluation must also work in training.
             with torch.inference_mode(False):
                 _cached[key] = row_lists(*key)
+
         _cached.move_to_end(key)
         rows.append(_cached[key])
+
     while sum(x.nbytes for row in _cached.values() for x in row) > CACHED_BYTES:
         _cached.popitem(last=False)
 
@@ -363,9 +375,11 @@ def make_lists(call: Call, gradients: bool) -> tuple[Lists, Weights]:
         queries[pattern.full_rows(graph)] = 0
         keys[0] = 1
         weights = copied(queries.flatten(), device), copied(keys.flatten(), device)
+
     lists = rows[0]
     if len(rows) > 1:
         lists = tuple(torch.cat(of_rows) for of_rows in zip(*rows, strict=True))
+
     return lists, weights
 
 
@@ -399,6 +413,7 @@ def row_lists(
     masks = [partial, visible & ~partial]
     if gradients:
         masks += [mask.swapaxes(1, 2) for mask in masks]
+
     lists = []
     for mask in masks:
         # A stable sort on "unseen" puts the visible blocks first, in ascending order.
@@ -406,4 +421,5 @@ def row_lists(
         for array in (mask.sum(axis=2, dtype=np.int32), ids):
             contiguous = torch.from_numpy(np.ascontiguousarray(array))
             lists.append(copied(contiguous[None], device))
+
     return tuple(lists)

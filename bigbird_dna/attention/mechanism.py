@@ -277,6 +277,7 @@ def make_chunks(
     total = min(count + tokens // size, tokens)
     if not causal:
         total = int(begins.sum(2).max())
+
     table = clusters.new_full((batch, heads, most + 1), total)
     table.scatter_(2, chunk.masked_fill(~begins, most), begins.cumsum(2) - 1)
     number = table.gather(2, chunk).masked_fill(~present, total)

@@ -114,6 +114,7 @@ def check_library(library: ctypes.CDLL) -> None:
         q, k, v, upper = (torch.randn(shape, generator=generator) for _ in range(4))
         for leaf in (q, k, v):
             leaf.requires_grad_()
+
         call = Call(q, k, v, pattern, lengths)
         expected = dense_attention(call)
         # Of a sum: with the argument `grad_outputs`, torch imports sympy, half a second.
@@ -121,6 +122,7 @@ def check_library(library: ctypes.CDLL) -> None:
         with torch.no_grad():
             out, lse = kernel.forward(call)
             results = out, *kernel.backward(call, upper, out, lse)
+
         for result, reference in zip(results, (expected, *gradients), strict=True):
             if not (result - reference).abs().max() <= TOLERANCE:
                 raise BuildError(DISAGREES)

@@ -152,6 +152,7 @@ class Kernel:
             blocks = pattern.graph_blocks(length, tokens)
             if not (pattern.huggingface or pattern.causal) and pattern.is_full(blocks):
                 blocks = 0
+
             by_blocks.setdefault(blocks, []).append(row)
 
         for blocks, rows in by_blocks.items():
@@ -161,6 +162,7 @@ class Kernel:
                 graph = make_graph(pattern, blocks, heads, call.layer)
             else:
                 graph = make_graph(None, int(ends.max()), heads, 0)
+
             problem = graph_call(
                 graph,
                 (len(rows), heads, tokens, width),
@@ -379,6 +381,7 @@ class PackedLayer:
             x = pad(x.detach(), (*(0, 0) * (x.dim() - 1), 0, missing))
             if x.dim() == 2:  # (out, in) as panels (…, in, columns)
                 x = x.view(-1, columns, x.shape[1]).transpose(1, 2)
+
             x = x.contiguous()
             self.tensors.append(x)
             setattr(self.weights, name, address(x))
@@ -421,6 +424,7 @@ class PackedLayers(NamedTuple):
             else:
                 blocks = pattern.blocks(tokens)
                 graph = make_graph(pattern, blocks, heads, layer.index)
+
             shape = (1, heads, tokens, hidden // heads)
             problem = graph_call(graph, shape, length, threads=1)
             sizes = [

@@ -73,6 +73,7 @@ class Pattern:
 
         if self.seed >= 1 << 63:  # operators take 64-bit integers
             raise ValueError(f"seed must be below 2^63, got {self.seed}")
+
         if self.window_blocks and self.window_blocks % 2 == 0:
             raise ValueError(
                 f"window_blocks must be odd (or 0), not {self.window_blocks}"
@@ -80,6 +81,7 @@ class Pattern:
 
         if not self.global_blocks + self.window_blocks + self.random_blocks:
             raise ValueError("the pattern is empty: no global, window or random blocks")
+
         if self.causal + (self.num_global_tokens > 0) + self.huggingface > 1:
             raise ValueError(
                 "causal, num_global_tokens and huggingface are mutually exclusive"
@@ -137,6 +139,7 @@ class Pattern:
         chosen = np.full((heads, blocks, width), -1, dtype=np.int32)
         if width == 0:
             return chosen
+
         remaining = self._remaining(blocks)
         count = np.minimum(remaining, width)
         taken = np.sort(self._fixed(blocks), axis=1)  # (Q, g + w), with -1 first
@@ -158,10 +161,12 @@ class Pattern:
                 repeated = (ranks[:, :step] == candidate[:, None]).any(axis=1)
                 drawn = np.where(repeated, last, candidate)
                 ranks[:, step] = np.where(step < count, drawn, -1)
+
             # A rank counts remaining blocks; skip the taken ones in ascending order.
             ids = ranks.copy()
             for column in taken.T:
                 ids += (column[:, None] >= 0) & (ids >= column[:, None])
+
             chosen[head] = np.where(ranks >= 0, ids, -1)
 
         return chosen
@@ -196,6 +201,7 @@ class Pattern:
         offsets = np.arange(-reach, after + 1)
         if not self.window_blocks and not self.causal:  # not even the own block
             offsets = offsets[:0]
+
         window = rows + offsets
         outside = (window < 0) | (window >= blocks) | np.isin(window, globals_)
         window = np.where(outside, -1, window)

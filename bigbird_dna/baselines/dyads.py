@@ -46,6 +46,7 @@ def dyad_counts(windows: Sequence[str], size: int) -> Any:
     for number, window in enumerate(codes):
         known = known_before(window)[2:] >= 3
         words[number, known] = words_ending(window, 3)[2:][known]
+
     canonical = canonical_kmers(6)
     rows, columns = [np.empty(0, np.intp)], [np.empty(0, np.intp)]
     for gap in range(min(GAPS, words.shape[1] - 3)):
@@ -54,6 +55,7 @@ def dyad_counts(windows: Sequence[str], size: int) -> Any:
         pairs = 64 * left[row, position] + right[row, position]
         rows.append(row)
         columns.append(PAIRS * gap + canonical[pairs])
+
     entries = np.concatenate(rows), np.concatenate(columns)
     ones = np.ones(len(entries[0]), np.float32)
     # Repeated entries of a row are added up.
@@ -125,6 +127,7 @@ class TrackWords:
             probability = expit(logits[rows].astype(np.float32))
             score += counts.T @ (labels[rows] - probability)
             variance += counts.power(2).T @ (probability * (1 - probability))
+
         statistic = np.abs(score / np.sqrt(variance))
         largest_first = np.argsort(-statistic, axis=0, kind="stable")
         self.dyads[:] = largest_first[: self.each].T
@@ -194,4 +197,5 @@ def _fit_track(train: tuple[Any, ...], valid: tuple[Any, ...]) -> Floats:
     for penalty in DYAD_PENALTIES:
         values = minimize(loss, values, (penalty,), jac=True, method="L-BFGS-B").x
         best = min(best, values, key=valid_loss)
+
     return best

@@ -63,8 +63,10 @@ def kmer_frequencies(sequences: Iterable[str], k: int) -> Any:
         counts = np.bincount(words, minlength=4**k) / max(len(words), 1)
         row = counts.astype(np.float32)[None]
         rows.append(row if k <= LARGEST_DENSE_K else csr_matrix(row))
+
     if k <= LARGEST_DENSE_K:
         return np.concatenate(rows)
+
     return vstack(rows, format="csr")
 
 
@@ -117,6 +119,7 @@ class KmerTracks:
         weight, bias = torch.zeros(features.shape[1], tracks), torch.zeros(tracks)
         if self.loss.kind != "regression":
             bias = torch.logit(labels.nanmean(0).clamp(1e-6, 1 - 1e-6))
+
         self.weight, self.bias = weight.clone(), bias.clone()
         self.penalties = np.full(tracks, TRACK_PENALTIES[0])
         best = torch.full((tracks,), torch.inf)
@@ -139,16 +142,20 @@ class KmerTracks:
             optimizer.step(loss)  # type: ignore[no-untyped-call]
             with torch.no_grad():
                 losses = self._losses(valid_features @ weight + bias, valid)
+
             losses = losses.expand(tracks)
             if self.loss.kind == "multilabel":
                 losses = torch.where(valid.nansum(0) > 0, losses, torch.inf)
+
             better = losses < best
             if penalty == TRACK_PENALTIES[0]:
                 better |= torch.isinf(losses)
+
             best = torch.where(better, losses, best)
             self.weight[:, better] = weight.detach()[:, better]
             self.bias[better] = bias.detach()[better]
             self.penalties[better.numpy()] = penalty
+
         return self
 
     def _losses(self, logits: Tensor, labels: Tensor) -> Tensor:

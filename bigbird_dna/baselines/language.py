@@ -71,6 +71,7 @@ class LanguageBaselines:
         """
         if not any(map(len, validation.hidden)):
             raise ValueError("baselines need at least one hidden validation token")
+
         total = sum(map(len, training))
         count = min(int(len(training) * MOST_TOKENS / max(total, 1)), len(training))
         evenly = (np.arange(count) + 0.5) * len(training) / max(count, 1)
@@ -131,6 +132,7 @@ class LanguageBaselines:
             left.append(codes[starts[positions, None] - order + offsets])
             right.append(codes[ends[positions, None] + offsets])
             tokens.append(document[positions].astype(np.int64))
+
         hidden = np.concatenate(tokens)
         before, behind = np.concatenate(left), np.concatenate(right)
         bits = np.zeros(len(hidden))
@@ -138,4 +140,5 @@ class LanguageBaselines:
             rows = np.flatnonzero(self.lengths[hidden] == length)
             spans = self._codes[hidden[rows], :length]
             bits[rows] = self.markov.two_sided(before[rows], spans, behind[rows])
+
         return bits

@@ -76,6 +76,7 @@ class Markov:
             np.add.at(counts, self._words(codes), 1)
             if both_strands:
                 np.add.at(counts, self._words(other_strand(codes)), 1)
+
         if not counts.reshape(-1, SYMBOLS)[:, :UNKNOWN].any():
             raise ValueError("a Markov model needs at least one training base")
 
@@ -94,6 +95,7 @@ class Markov:
                 known = np.append(
                     np.tile(known, UNKNOWN), np.zeros(size // SYMBOLS, bool)
                 )
+
             count = counts.reshape(-1, size, SYMBOLS).sum(0)[:, :UNKNOWN]
             total = count.sum(1, keepdims=True)
             context = contexts % size
@@ -113,6 +115,7 @@ class Markov:
             self.strengths.append(strength)
             smoothed = (count + strength * probs) / (total + strength)
             probs = np.where(known[:, None], smoothed, probs)
+
         self.table[:, :UNKNOWN] = probs
         return self
 
@@ -140,6 +143,7 @@ class Markov:
             part = slice(first, first + rows)
             text = np.concatenate([left[part], spans[part], right[part]], axis=1)
             bits.append(self._bits(text.astype(np.int64), length))
+
         # Negative only by rounding.
         return np.maximum(np.concatenate(bits), 0.0)
 
@@ -168,7 +172,9 @@ class Markov:
                 # The oldest base of the span has left all contexts.
                 sums = sums.reshape(len(text), UNKNOWN, -1).sum(1)
                 contexts = contexts.reshape(len(text), UNKNOWN, -1)[:, 0]
+
             scale = sums.sum(1)
             total += np.log2(scale)
             sums = sums / scale[:, None]
+
         return total - path

@@ -175,6 +175,7 @@ class NetworkBaseline(Task[nn.Module, None]):
             raise DataError(
                 f"{self.name}: windows of {length} bp are too short; the network needs {shortest} bp"
             )
+
         seed = self.training.seed, 5
         rows = sample(np.arange(held_out.shape[0]), self.most, seed)
         self.evaluated = base_codes(held_out.sequences(rows))
@@ -186,10 +187,12 @@ class NetworkBaseline(Task[nn.Module, None]):
         assert self.trained is not None, "call `fit` first"
         if not sequences:
             return np.zeros((0, self.learned.shape[1]), np.float32)
+
         codes = base_codes(sequences)
         strands = [codes]
         if self.both_strands:
             strands.append(other_strand(codes))
+
         network, loss = self.trained.network, self.label_loss
         predictions = [
             loss.predictions(_logits(network, strand, self.device))

@@ -47,6 +47,7 @@ def position_features(sequences: Sequence[str]) -> Any:
             f"windows of {min(lengths):,} and of {max(lengths):,} bp: the baseline 'position' needs windows "
             "of equal length"
         )
+
     codes = base_codes(sequences)
     one_hot = codes[:, :, None] == np.arange(UNKNOWN, dtype=np.uint8)
     shape = len(codes), UNKNOWN * codes.shape[1]
@@ -66,6 +67,7 @@ def composition_features(sequences: Sequence[str]) -> Floats32:
         row[0] = (c + g) / max(known, 1)
         row[1] = text.count("CG") * known / max(c * g, 1)
         row[2] = np.log(max(len(text), 1))
+
     return rows
 
 
@@ -104,6 +106,7 @@ class LogisticBaseline:
         for label in (0, 1):
             rows = generator.permutation(np.flatnonzero(y == label))
             held_out[rows[: max(len(rows) // 5, 1)]] = 0
+
         search = GridSearchCV(
             make_pipeline(scaler, regression),
             {"logisticregression__C": self.penalties},

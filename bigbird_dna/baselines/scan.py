@@ -46,6 +46,7 @@ def write_baseline_scan(
         for contig, size in genome.contigs.items():
             if size < length:
                 continue
+
             tiles = np.array([*centered_tiles(size, length, stride)])
 
             for rows in blocks(len(tiles), _WINDOWS_AT_ONCE):

@@ -118,6 +118,7 @@ def fit_calls(
     fitted = _fit_precision(correct, calls.scores)
     if fitted is None:
         return None
+
     rows = _points(calls.scores)
     scores = calls.scores[rows]
     low, high = _interval(correct, calls, scores)
@@ -144,8 +145,10 @@ def _fit_precision(correct: Flags, scores: Floats) -> CalibrationMap | None:
     fewest = min(int(correct.sum()), int((~correct).sum()))
     if fewest < LEAST:
         return None
+
     if fewest < LEAST_ISOTONIC:
         return fit_platt(correct, scores)
+
     order = np.argsort(-scores, kind="stable")
     first = min(GROUP, len(order))
     ends = np.unique(np.geomspace(first, len(order), _GROUPS).astype(np.int64))
@@ -179,7 +182,9 @@ def _interval(
         fitted = _fit_precision(correct[rows], calls.scores[rows])
         if fitted is not None:  # too few correct calls by chance
             resampled.append(fitted(scores))
+
     if not resampled:
         return np.zeros(len(scores)), np.ones(len(scores))
+
     low, high = np.percentile(resampled, [2.5, 97.5], axis=0)
     return np.minimum.accumulate(low), np.minimum.accumulate(high)

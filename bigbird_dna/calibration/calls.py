@@ -100,10 +100,12 @@ def find_calls(windows: Points, suppress: int, strand: str = "+") -> Points:
         order = np.argsort(-scores, kind="stable")
     else:
         order = len(scores) - 1 - np.argsort(-scores[::-1], kind="stable")
+
     for index in order:
         if free[index]:
             chosen.append(int(index))
             free[left[index] : right[index]] = False
+
     return Points(positions[chosen], scores[chosen])
 
 
@@ -129,6 +131,7 @@ def match_calls(calls: Integers, sites: Integers, distance: int) -> Integers:
         if len(near):
             taken[number] = near[abs(sites[near] - call).argmin()]
             free[taken[number]] = False
+
     return taken
 
 
@@ -147,6 +150,7 @@ def match_tracks(
         first_block = contigs.index(track[0]) * _FURTHEST
         blocks = first_block + positions // BLOCK_BASES
         rows.append((scores, gaps, blocks, first_block + tss // BLOCK_BASES))
+
     scores, gaps, blocks, site_blocks = map(np.concatenate, zip(*rows, strict=True))
     order = np.argsort(-scores, kind="stable")
     return MatchedCalls(scores[order], gaps[order], blocks[order], site_blocks)
@@ -157,6 +161,7 @@ def sites_of(promoters: Path, scan: Scan) -> dict[Track, Integers]:
     annotated: dict[Track, set[int]] = {track: set() for track in scan.windows}
     for locus in read_loci(promoters):
         annotated.get((locus.contig, locus.strand), set()).add(locus.position)
+
     sites = {}
     for track, positions in annotated.items():
         tss = np.array(sorted(positions), np.int64)
@@ -164,4 +169,5 @@ def sites_of(promoters: Path, scan: Scan) -> dict[Track, Integers]:
         first = np.searchsorted(windows, tss - scan.stride, "left")
         last = np.searchsorted(windows, tss + scan.stride, "left")
         sites[track] = tss[first < last]
+
     return sites

@@ -42,6 +42,7 @@ def fit_map(
     fewest = min(positives, negatives)
     if fewest < LEAST:
         return None
+
     needed = {"auto": MANY, "isotonic": LEAST_ISOTONIC, "platt": np.inf}[method]
     fit = fit_isotonic if fewest >= needed else fit_platt
     return CalibratedTrack(map=fit(y, p), positives=positives, negatives=negatives)
@@ -65,6 +66,7 @@ def fit_tracks(
             common = common or fit_map(labels.ravel(), probabilities.ravel(), "platt")
             if common is None:
                 return None
+
             positives = int(y.sum())
             track = CalibratedTrack(
                 map=common.map,
@@ -72,7 +74,9 @@ def fit_tracks(
                 negatives=len(y) - positives,
                 shared=True,
             )
+
         tracks.append(track)
+
     return tracks
 
 
@@ -98,6 +102,7 @@ def fit_platt(labels: Flags, probabilities: Floats) -> Platt:
     if slope < LEAST_SLOPE:
         slope = LEAST_SLOPE
         intercept = float(log_odds(targets.mean()) - slope * odds.mean())
+
     return Platt(slope=min(slope, LARGEST), intercept=intercept)
 
 

@@ -162,6 +162,7 @@ def read_part(path: Path, kind: type[P], weights_sha256: str | None = None) -> P
         raise ModelError(
             f"{path}: format {content.get('format')!r:.60} is not supported; this version reads {FORMAT}"
         )
+
     content.pop("sha256", None)  # of the content, in files of earlier versions
     weights = content.pop(_WEIGHTS, None)
     if weights_sha256 is not None and weights != weights_sha256:
@@ -169,6 +170,7 @@ def read_part(path: Path, kind: type[P], weights_sha256: str | None = None) -> P
             f"{path}: fitted for another model: for weights with SHA-256 {weights!s:.12}, but these have "
             f"{weights_sha256[:12]}…; calibrate the model again"
         )
+
     try:
         return kind.model_validate(content)
     except ValidationError as error:

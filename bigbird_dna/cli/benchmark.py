@@ -64,6 +64,7 @@ def benchmark(
     root = Path(bigbird_dna.__file__).parents[1]
     if not (root / "benchmarks").is_dir():
         raise UsageError("benchmark: needs a checkout of the source code")
+
     sys.path.insert(0, str(root))
     from benchmarks import attention, reports, scoring, timing
     from bigbird_dna.disk.atomic import check_writable, write_json
@@ -72,6 +73,7 @@ def benchmark(
 
     if output is not None:
         check_writable(output)
+
     with cpu_threads(threads), freed_memory_kept():
         if name == "attention":
             rows = attention.run(
@@ -86,6 +88,7 @@ def benchmark(
             rows = scoring.run(device=device, repeats=repeats)
         else:
             rows = reports.run(repeats=repeats)
+
         result = timing.report(name, rows, device)
 
     typer.echo(timing.markdown(result), nl=False)

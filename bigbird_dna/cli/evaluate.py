@@ -251,7 +251,9 @@ def evaluate_promoters(
             raise UsageError(
                 f"--promoter-baseline: {baseline!r} of {negative_set!r} is given twice"
             )
+
         sets[negative_set][baseline] = path
+
     table = promoter_report(
         named_files("--predictions", predictions),
         output,
@@ -264,6 +266,7 @@ def evaluate_promoters(
                 f"{negative_set}: compared without the baselines {', '.join(missing)} "
                 "(--promoter-baseline)"
             )
+
     for row in table.itertuples():
         log(
             f"{row.negative_set}: {row.model} AUROC {row.auroc:.4f} on {row.n:,} test "
@@ -388,6 +391,7 @@ def evaluate_scan(
                 f"average precision {row['average_precision']:.3f}, recall "
                 f"{row['recall_at_precision_0.5']:.3f} at a precision of 0.5"
             )
+
         log(f"{row['predictor']}, within {row['within']:,} bp: {result}")
 
 
@@ -533,6 +537,7 @@ def plot_scores(
 
     if start is not None and end is not None and end <= start:
         raise UsageError(f"--end {end} must be greater than --start {start}")
+
     plot_scores(
         scores,
         output,

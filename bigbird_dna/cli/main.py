@@ -93,10 +93,12 @@ def main() -> NoReturn:
     handled = [one for one in signals if signal.getsignal(one) is not signal.SIG_IGN]
     for number in (*handled, signal.SIGALRM):
         signal.signal(number, stop)
+
     for stream in (sys.stdout, sys.stderr):
         # Messages have characters such as × and →, which a terminal's encoding may lack.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
     # Python processes that a command starts don't run files of the working directory, such as `tokenize.py`.
     os.environ["PYTHONSAFEPATH"] = "1"
 
@@ -110,8 +112,10 @@ def main() -> NoReturn:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException as error:
         code = 128 + received[0] if received else report(error)
+
     for number in handled:
         signal.signal(number, signal.SIG_DFL)
+
     sys.exit(code)
 
 
@@ -121,7 +125,9 @@ def report(error: BaseException) -> int:
         if not (isinstance(error, Stopped) and error.silent):
             kind = "" if isinstance(error, Stopped) else "error: "
             print(f"bigbird-dna: {kind}{error}", file=sys.stderr)
+
         return error.exit_code
+
     if isinstance(error, OSError):
         if not isinstance(error, BrokenPipeError):
             files = [error.filename, error.filename2]
@@ -129,6 +135,7 @@ def report(error: BaseException) -> int:
             reason = error.strerror or error_text(error)
             text = printable(f"{names}: {reason}" if names else reason)
             print(f"bigbird-dna: error: {text}", file=sys.stderr)
+
         # If standard output can't be written, Python would print a traceback at its end.
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
     elif isinstance(error, MemoryError):
@@ -136,6 +143,7 @@ def report(error: BaseException) -> int:
         print(f"bigbird-dna: error: {text}", file=sys.stderr)
     else:
         sys.__excepthook__(type(error), error, error.__traceback__)
+
     return 1
 
 

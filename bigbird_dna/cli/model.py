@@ -67,16 +67,20 @@ def fetch_model(
     if list_models:
         if name is not None:
             raise UsageError(f"--list lists all published models: remove {name!r}")
+
         typer.echo("name\ttask\tfrom\tlicense\tdescription")
         for label, model in read_published(catalog).items():
             source = "address" if model.urls else "bundled"
             cells = (label, model.task, source, model.license, model.description)
             typer.echo("\t".join(cells))
+
         return
+
     if name is None:
         raise UsageError(
             "fetch-model needs the name of a model; --list shows the available names"
         )
+
     fetch_model(name, output, catalog)
 
 
@@ -161,8 +165,10 @@ def show_model(path: ModelDir) -> None:
     width = max(map(len, [*facts, *metrics]))
     for label, text in facts.items():
         typer.echo(f"{label:{width}}  {text}")
+
     if metrics:
         typer.echo("\nmetrics (intervals of 95 %)")
+
     for label, text in metrics.items():
         typer.echo(f"{label:{width}}  {text}")
 
@@ -316,6 +322,7 @@ def calibrate(
 
     if promoters is not None and reference is None:
         raise UsageError("--promoters needs --reference")
+
     with cpu_threads(threads):
         if config is not None:
             run, paths = read_run(config, overrides)
@@ -330,9 +337,11 @@ def calibrate(
             )
         elif promoters is None:
             calibrate_promoter(model, output, predictions=predictions, method=method)
+
         if promoters is not None and reference is not None:
             if config is not None and output is not None:
                 model, output = output, None  # the copy gets the precision as well
+
             log_calls(
                 calibrate_calls(
                     model,

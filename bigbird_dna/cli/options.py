@@ -324,10 +324,12 @@ def read_run(
             run = load_config(path, overrides or ())
     else:
         run = load_config(config, overrides or ())
+
     if run.pretraining.start_from is not None:
         from bigbird_dna.huggingface.starting import with_start
 
         run = with_start(run)
+
     return run, run.paths
 
 
@@ -354,9 +356,12 @@ def named_files(option: str, values: Sequence[str] | None) -> dict[str, Path]:
         name, _, path = value.partition("=")
         if not (name and path):
             raise UsageError(f"{option} {value!r}: expected NAME=FILE")
+
         if name in named:
             raise UsageError(f"{option}: {name!r} is given twice")
+
         named[name] = Path(path)
+
     return named
 
 

@@ -76,6 +76,7 @@ def run_experiment(
 
     if only is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("several processes run one training: give --only")
+
     run, paths = read_run(config, overrides)
     packaged = name in EXPERIMENTS
     try:
@@ -87,6 +88,7 @@ def run_experiment(
         raise UsageError(
             f"experiment {name!r}: {one_of(name, EXPERIMENTS)}, or a module with a function `run`: {error}"
         ) from None
+
     report = output or (paths.report / EXPERIMENTS.get(name, [name])[0]).parent
     trainings = Trainings(paths, name, device, only)
     with cpu_threads(threads):
@@ -132,6 +134,7 @@ def open_task(config: Path, task: str, overrides: list[str] | None) -> "OpenedTa
                 f"the library {library} is not installed; tasks on text need the extra nlp: "
                 "pip install 'bigbird-dna[nlp]'"
             )
+
     read = read_config(config, overrides or ())
     section = read.task(task)
     module: Any = import_module(f"bigbird_dna.papers.nlp.{section.kind}")
@@ -208,6 +211,7 @@ def predict(
         raise UsageError(
             "tasks of kind pretraining have no predictions: use `bigbird-dna nlp evaluate`"
         )
+
     model = model or home / "model"
     records = records or home / "data/test.jsonl"
     output = output or home / "predictions.jsonl"
@@ -217,6 +221,7 @@ def predict(
             section, model, records, choose_device(device), batch_size
         )
         count = write_objects(output, lines)
+
     log(f"{output}: {count:,} predictions")
 
 
@@ -256,9 +261,11 @@ def evaluate(
     evaluated = predictions or home / "predictions.jsonl"
     if section.kind == "pretraining":
         evaluated = home / "model"
+
     check_output(output, [evaluated, records])
     with cpu_threads(threads):
         metrics = module.evaluate(section, records, evaluated)
+
     report = {
         "task": task,
         "kind": section.kind,

@@ -63,8 +63,10 @@ def check_config(
     if schema:
         typer.echo(json.dumps(json_schema(), indent=1))
         return
+
     if not files:
         raise UsageError("check-config needs at least one FILE")
+
     run = check_config(files, overrides or ())
     log(f"{', '.join(map(str, files))}: valid; results directory: {run.results}")
 
@@ -147,6 +149,7 @@ def plan(
     run, _ = read_run(config, overrides)
     with cpu_threads(threads):
         memory = plan_memory(run, length, gpu, count)
+
     text = memory.to_csv(sep="\t", index=False, float_format="%.3f")
     typer.echo(text, nl=False)
 
@@ -237,8 +240,10 @@ def prepare_reference(
     if only:
         extract_regions(genome, output, names, only, exclude or (), megabases)
         return
+
     if exclude or megabases is not None:
         raise UsageError("--exclude and --megabases need --only")
+
     prepared = prepare_reference(genome, output, names)
     log(
         f"{output}: {len(prepared.contigs):,} contigs, "
@@ -294,9 +299,11 @@ def prepare_promoters(
 
     if (chain is None) != (from_assembly is None):
         raise UsageError("--chain and --from-assembly must be given together")
+
     lift = None
     if chain is not None and from_assembly is not None:
         lift = chain, open_assembly(from_assembly)
+
     counts = prepare_promoters(
         promoters, reference, output, open_assembly(assembly, aliases), lift
     )

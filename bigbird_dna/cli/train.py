@@ -440,6 +440,7 @@ def train_baseline(
         if task == "promoter":
             if negative_set is None:
                 raise UsageError("train baseline promoter needs --negative-set")
+
             promoter_baselines(
                 run,
                 negative_set,

@@ -145,17 +145,23 @@ class EncoderConfig(Section):
                     yield f"attention {self.attention} needs {kind} above 0"
         elif self.attention == "bigbird_etc" and not self.num_global_tokens:
             yield "attention bigbird_etc needs num_global_tokens above 0"
+
         for key in absent:
             if getattr(self, key) != type(self).model_fields[key].default:
                 yield f"{key} {getattr(self, key)} is not supported by attention {self.attention}"
+
         if self.causal:
             yield from self._faults_of_causal()
+
         if self.hidden % self.heads:
             yield f"hidden {self.hidden} is not a multiple of heads {self.heads}"
+
         if self.window_blocks and self.window_blocks % 2 == 0:
             yield "window_blocks must be odd (or 0)"
+
         if not self.global_blocks + self.window_blocks + self.random_blocks:
             yield "one of global_blocks, window_blocks and random_blocks must be above 0"
+
         if self.compatibility == "huggingface":
             if (self.global_blocks, self.window_blocks, self.num_global_tokens) != (
                 2,
@@ -163,24 +169,31 @@ class EncoderConfig(Section):
                 0,
             ):
                 yield "compatibility huggingface needs global_blocks 2, window_blocks 3, num_global_tokens 0"
+
             if self.position_encoding != "learned" or self.kmers:
                 yield "compatibility huggingface needs learned positions, and no kmers"
+
         if self.attention == "full" and self.relative_max_distance:
             yield "relative_max_distance needs attention bigbird"
+
         if self.position_encoding != "learned" and self.hidden // self.heads % 2:
             yield "rotary positions need an even hidden / heads"
 
     def _faults_of_causal(self) -> Iterator[str]:
         if self.attention == "bigbird_etc":
             yield "causal: attention bigbird_etc has no causal form: its global tokens attend to all tokens"
+
         if (
             self.attention not in OF_PATTERNS
             and not find_mechanism(self.attention).causal
         ):
             yield f"causal: attention {self.attention} has no causal form: outputs depend on later tokens"
+
         if self.num_global_tokens:
             yield f"causal: num_global_tokens {self.num_global_tokens} must be 0: they attend to all tokens"
+
         if self.kmers:
             yield f"causal: kmers {self.kmers} must be 0: they include later bases"
+
         if self.compatibility != "none":
             yield "causal: compatibility must be none: HuggingFace's BigBird has no causal form"

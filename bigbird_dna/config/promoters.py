@@ -159,8 +159,10 @@ class PromoterConfig(Section):
     def _faults(self) -> Iterator[str]:
         if self.windows.length <= 2 * self.training.crop_jitter_bp:
             yield "training.crop_jitter_bp must be below half the window"
+
         if self.model.views > 1 and not self.training.crop_jitter_bp:
             yield "model.views above 1 needs training.crop_jitter_bp above 0"
+
         # A stage's file has windows and no control: its default must not constrain them.
         given = (
             "shuffled_label_control" in self.model_fields_set

@@ -80,13 +80,16 @@ def check_config(paths: Sequence[Path], overrides: Sequence[str] = ()) -> Any:
         # A file may need keys of later files; its own keys and values must be valid.
         _overlay(merged, read_values(path))
         checked(_model(merged), merged, str(path))
+
     for override in overrides:
         apply_override(merged, override)
+
     source = ", ".join(map(str, paths))
     config: Any = checked(_model(merged), merged, source)
     if isinstance(config, Config):
         config = complete(config, source)
         config.check_targets(source)
+
     return config
 
 
@@ -113,6 +116,7 @@ def apply_override(values: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise ConfigError(f"{source}: expected key=value, such as encoder.layers=4")
+
     *sections, last = key.split(".")
     for section in sections:
         # A copy: another section may be an alias of this one.
@@ -120,4 +124,5 @@ def apply_override(values: dict[str, Any], override: str) -> None:
         values = values[section]
         if not isinstance(values, dict):
             raise ConfigError(f"{source}: {shown(section)} must be a section")
+
     values[last] = read_yaml(text, source)

@@ -129,6 +129,7 @@ class Config(Section):
         """Whether an encoder is pretrained; without promoters, only if chromatin needs it."""
         if self.pretraining.start_from is not None:
             return False
+
         labeled = (
             self.has_labeled_sequences and self.sequences.model.initial == "pretrained"
         )
@@ -165,23 +166,28 @@ class Config(Section):
     def _faults_of_targets(self) -> Iterator[str]:
         if not (self.has_promoters or self.has_chromatin or self.has_labeled_sequences):
             yield "promoters.source, chromatin.data.tracks and sequences.data are null: set at least one"
+
         scanning = self.example_scan.negative_set
         if self.has_promoters and scanning not in self.promoters.windows.negative_sets:
             yield (
                 f"example_scan.negative_set {scanning!r} must be one of "
                 "promoters.windows.negative_sets"
             )
+
         if self.start_sites is not None and not self.has_promoters:
             yield "start_sites needs promoters.source, the annotated start sites on a genome"
+
         if not self.has_genome:
             if self.has_chromatin:
                 yield "chromatin.data.tracks needs genome.reference in addition to labeled sequences"
+
             starts = self.pretraining.start_from is not None
             if self.sequences.model.initial == "pretrained" and not starts:
                 yield (
                     "sequences.model.initial 'pretrained' needs genome.reference for pretraining, or a model "
                     "in pretraining.start_from; without them, use 'random'"
                 )
+
             return
 
         # Promoters use only the section genome; bins and pretraining also regions held out for chromatin.
@@ -268,15 +274,19 @@ def stage_values(config: Config, stage: str) -> dict[str, Any]:
         encoder = config.encoder.model_copy(update={"kmers": kmers})
         changes = {"chromatin": sites.chromatin, "encoder": encoder}
         config = config.model_copy(update=changes)
+
     include: dict[str, Any] = {}
     for name in STAGES[stage].split():
         if "." in name and attrgetter(name)(config) in ((), None):
             continue
+
         *sections, last = name.split(".")
         keys = include
         for section in sections:
             keys = keys.setdefault(section, {})
+
         keys[last] = True
+
     return config.model_dump(mode="json", include=include)
 
 

@@ -53,9 +53,11 @@ def read_values(path: Path) -> dict[str, Any]:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: not readable: {error_text(error)}") from None
+
     values = read_yaml(text, str(path)) or {}
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected a mapping of keys, found {shown(values)}")
+
     return values
 
 
@@ -82,7 +84,9 @@ def fault_text(error: ValidationError, values: Any, known: Iterable[str] = ()) -
         except (LookupError, TypeError):
             if part != location[-1]:
                 continue
+
         parts.append(str(part))
+
     key = ".".join(parts)
 
     if unknown:
@@ -90,8 +94,10 @@ def fault_text(error: ValidationError, values: Any, known: Iterable[str] = ()) -
         name = str(fault["loc"][-1])
         same_name = [other for other in known if other.split(".")[-1] == name]
         return f"unknown key {shown(key)}{meant(key, same_name or known)}"
+
     if fault["type"] == "missing":
         return f"missing key {key!r}"
+
     reason = shortened(fault["msg"].removeprefix("Value error, "), 700)
     choices = re.findall("'([^']+)'", fault.get("ctx", {}).get("expected", ""))
     hint = meant(fault["input"], choices)

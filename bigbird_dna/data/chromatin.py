@@ -101,6 +101,7 @@ def prepare_data(
             raise UsageError(
                 f"--blacklist {blacklist}: DeepSEA's published bins cannot be filtered"
             )
+
         paths = {"bundle": bundle, "bins": bins, "tracks": tracks}
         published = {}
         for role, entry in deepsea_sources(config.genome.assembly).items():
@@ -109,20 +110,25 @@ def prepare_data(
                 raise DataError(
                     f"{path}: no such file; run `bigbird-dna prepare fetch {entry.key} -o {path}`"
                 )
+
             published[role] = path
+
         table = read_tracks(published["tracks"])
         build_deepsea(
             output, published["bundle"], published["bins"], genome, assembly, table
         )
         return
+
     if bins is not None:
         raise UsageError(f"--deepsea-bins {bins}: needs chromatin.data.tracks: deepsea")
+
     files = chromatin_files(config)
     source = tracks or files.get("tracks")
     if source is None:
         raise ConfigError(
             "chromatin.data.tracks: needs a track table or a folder of peak files"
         )
+
     splits = Splits.from_config(
         config.genome,
         genome.contigs,
@@ -138,6 +144,7 @@ def prepare_data(
             table = tracks_from_folder(source, data.group, data.track_names)
         else:
             table = read_tracks(source)
+
         build_dataset(
             output,
             genome,

@@ -137,8 +137,10 @@ def read_labeled_sequences(
     if not usable.all():
         excluded = counted(int((~usable).sum()), "sequence")
         log(f"{excluded} not used: more than {MAX_N:.0%} N")
+
     if not usable.any():
         raise DataError(f"{data[0]}: all sequences have more than {MAX_N:.0%} N")
+
     rows = table.rows[usable]
     labels = labels._replace(values=labels.values[usable])
     sequences = rows["sequence"].tolist()
@@ -153,6 +155,7 @@ def read_labeled_sequences(
             splits = take_validation(splits, groups, labels.classes, seed)
     else:
         splits = divide(groups, labels.classes, seed)
+
     split_of = np.array(splits)
     _check_splits(labels, split_of, where, linked=not groups.any())
 
@@ -168,6 +171,7 @@ def read_labeled_sequences(
     if differing.any():
         copies = counted(int(differing.any(axis=1).sum()), "sequence")
         log(f"warning: {copies} a copy of another one with another label")
+
     is_training = split_of == "train"
     similar = int(np.isin(groups[~is_training], groups[is_training]).sum())
     if similar:
@@ -175,6 +179,7 @@ def read_labeled_sequences(
             f"warning: {similar:,} of {int((~is_training).sum()):,} held-out sequences are similar to a training "
             "sequence: metrics are optimistic"
         )
+
     return LabeledSequences(
         rows["name"].tolist(), sequences, labels, split_of, groups, table.unlabeled
     )
@@ -190,7 +195,9 @@ def _check_splits(
             hint = ""
             if linked:
                 hint = "; all are linked by similar ones, such as overlapping windows: give the splits"
+
             raise DataError(f"{where}: no sequence is in split {split!r}{hint}")
+
         if labels.kind == "binary":
             for label, noun in ((1, "positive"), (0, "negative")):
                 if label not in values:
@@ -217,6 +224,7 @@ def read_labeled_files(
     if all(is_table(path.name) for path in data):
         if negatives is not None:
             raise UsageError(f"{data[0]} is a table, which contains the negatives")
+
         rows, labels = _read_tables(data, columns)
         noun = "row"
     elif len(data) > 1:
@@ -232,6 +240,7 @@ def read_labeled_files(
         for path, label in ((data[0], "1"), (negatives, "0")):
             for number, (name, text) in enumerate(read_fasta_windows(path), 1):
                 records.append((str(path), number, name, text, label, ""))
+
         names = ["file", "row", "name", "sequence", LABEL, "split"]
         rows = pd.DataFrame(records, columns=names)
         labels = rows[[LABEL]]
@@ -246,6 +255,7 @@ def read_labeled_files(
             f"warning: {int(unnamed.sum()):,} of {len(rows):,} records have no name, or that of another one: "
             "their number is added"
         )
+
     sequences, lower = [], []
     cells = rows[["file", "row", "name", "sequence"]].itertuples(index=False)
     for file, number, name, text in cells:
@@ -254,19 +264,24 @@ def read_labeled_files(
         sequence = check_sequence(name, text, where)
         if sequence.fault:
             raise DataError(sequence.fault)
+
         sequences.append(sequence.text)
         lower.append(sequence.lower)
+
     rows = rows.assign(sequence=sequences, lower=lower)
 
     labeled = labels.notna().any(axis=1)
     if not labeled.any():
         raise DataError(f"{data[0]}: no row has a label (column {labels.columns[0]})")
+
     unlabeled = int((~labeled).sum())
     if unlabeled:
         log(f"warning: rows without a label are left out: {unlabeled:,}")
+
     labels = labels[labeled]
     if missing := int(labels.isna().to_numpy().sum()):
         log(f"warning: {missing:,} of {labels.size:,} labels are missing and ignored")
+
     return LabeledRows(rows[labeled], labels, unlabeled)
 
 
@@ -280,6 +295,7 @@ def _read_tables(
         chunks = [*read_chunks(path)]
         if not any(map(len, chunks)):
             raise DataError(f"{path}: the table contains no rows")
+
         table = pd.concat(chunks, ignore_index=True)
         if not names:
             reserved = (columns.sequence, columns.split, columns.name)
@@ -288,6 +304,7 @@ def _read_tables(
             for name in columns.labels or (usual,):
                 matches = fnmatch.filter(candidates, name)
                 names |= dict.fromkeys([name] if name in table else matches or [name])
+
         options = {columns.sequence: "--sequence-column"}
         options |= dict.fromkeys(names, "--label-column")
         for column, option in options.items():
@@ -299,6 +316,7 @@ def _read_tables(
         part["name"] = ""
         if columns.name in table:
             part["name"] = table[columns.name].fillna("")
+
         if columns.split in table:
             part["split"] = table[columns.split].str.lower().map(_SPLITS)
             bad = part["split"].isna().to_numpy()
@@ -312,13 +330,16 @@ def _read_tables(
             words = re.split(r"[^a-z]+", path.name.lower())
             splits = {_SPLITS[word] for word in words if word in _SPLITS}
             part["split"] = splits.pop() if len(splits) == 1 else ""
+
         parts.append(part)
         labels.append(table[[*names]].apply(lambda column: column.str.strip()))
+
     rows = pd.concat(parts, ignore_index=True)
     if rows["split"].nunique() > 1 and (rows["split"] == "").any():
         raise DataError(
             f"{paths[0]}: some rows or files have a split, others have none"
         )
+
     texts = pd.concat(labels, ignore_index=True)
     return rows, texts.replace(["", ".", "?"], np.nan)
 
@@ -371,6 +392,7 @@ def parse_labels(table: LabeledRows, task: LabelKind | None = None) -> Labels:
     else:
         two = texts[columns[0]].nunique() == 2
         kind = "multiclass" if two or are_numbered else "regression"
+
     if kind in ("binary", "multiclass") and len(columns) > 1:
         raise DataError(
             f"{table.where(0)}: task {kind} needs one column of labels, not {len(columns)}"
@@ -382,12 +404,14 @@ def parse_labels(table: LabeledRows, task: LabelKind | None = None) -> Labels:
         if not unfit.any() and np.array_equal(distinct, distinct.round()):
             # pandas writes whole numbers as 0.0 if one is missing.
             column = numbers[columns[0]].astype(int).astype(str)
+
         names = sorted(column.unique(), key=_by_number)
         if not 2 <= len(names) <= MOST_CLASSES:
             raise DataError(
                 f"{table.rows['file'].iloc[0]}: task multiclass needs 2 to {MOST_CLASSES:,} classes; column "
                 f"{columns[0]!r} has {len(names):,}"
             )
+
         codes = pd.Categorical(column, categories=names).codes
         labels = Labels(kind, tuple(names), np.eye(len(names), dtype=np.float32)[codes])
     else:
@@ -399,21 +423,26 @@ def parse_labels(table: LabeledRows, task: LabelKind | None = None) -> Labels:
                 f"{table.where(row)}: {columns[number]} {quoted(str(texts.iloc[row, number]))} is not {expected}, "
                 f"which task {kind} needs"
             )
+
         values = values.astype(np.float32)
         varied = different(values)
         if not varied.any():
             raise DataError(
                 f"{table.where(0)}: all {len(values):,} rows have the same label {quoted(str(texts.iloc[0, 0]))}"
             )
+
         if not varied.all():
             same = counted(int((~varied).sum()), "column")
             log(
                 f"warning: {same} left out, without different labels: {texts.columns[~varied][0]} …"
             )
+
         labels = Labels(kind, tuple(texts.columns[varied]), values[:, varied])
         what = "label" if len(labels.outputs) == 1 else "labels"
+
     for name in labels.outputs:
         check_name(name, "the name of a class or label", table.where(0))
+
     listing = ", ".join(labels.outputs[:5]) + (", …" if len(labels.outputs) > 5 else "")
     log(f"task: {kind} ({len(labels.outputs):,} {what}: {listing})")
     return labels
@@ -459,9 +488,11 @@ def divide(
         lacks = {}
         for split, quota in missing.items():
             lacks[split] = float((sizes * np.maximum(quota, 0) / totals).sum())
+
         best = max(FRACTIONS, key=lacks.__getitem__)
         split_of[group] = best
         missing[best] = missing[best] - sizes
+
     return [split_of[group] for group in groups.tolist()]
 
 
@@ -475,6 +506,7 @@ def take_validation(
     rows = np.flatnonzero(np.array(splits) == "train")
     if not len(rows):
         return splits
+
     again = np.array(divide(pd.factorize(groups[rows])[0], classes[rows], seed))
     held_out = rows[again == "valid"].tolist()
     log(
@@ -483,4 +515,5 @@ def take_validation(
     splits = [*splits]
     for row in held_out:
         splits[row] = "valid"
+
     return splits

@@ -55,6 +55,7 @@ def find_negatives(
             unknown = reference.fetch(segment).count("N")
             is_sparse = 2 * unknown > len(segment)
             bases.append(len(segment) - unknown if is_sparse else len(segment))
+
         total = sum(bases) or 1  # a split without promoters may be all N
 
         candidates: list[Interval] = []
@@ -73,10 +74,12 @@ def find_negatives(
             sequence = reference.fetch(windows[owners[index]])
             strong = sequence.count("G") + sequence.count("C")
             expected_gc.append(strong / len(sequence))
+
         chosen = match_gc(np.array(expected_gc), np.concatenate(gc), rng)
         for index, choice in zip(members, chosen.tolist(), strict=True):
             if choice >= 0:
                 negatives[index] = candidates[choice]
+
     return negatives
 
 
@@ -98,6 +101,7 @@ def draw_candidates(
     size = upstream + downstream
     if len(sequence) < size or count == 0:
         return [], np.empty(0)
+
     letters = np.frombuffer(sequence.encode(), dtype=np.uint8)
     unknown_before = _counts_before(letters == ord("N"))
     strong_before = _counts_before((letters == ord("G")) | (letters == ord("C")))
@@ -108,6 +112,7 @@ def draw_candidates(
             starts = np.unique(rng.choice(starts, count))
     else:
         starts = np.unique(rng.integers(0, len(letters) - size + 1, count))
+
     is_forward = rng.integers(0, 2, len(starts)).astype(bool)
 
     # The distance to the nearest TSS is infinite if there are none.
@@ -124,6 +129,7 @@ def draw_candidates(
         first = segment.start + start
         strand: Strand = "+" if forward else "-"
         windows.append(Interval(segment.contig, first, first + size, strand))
+
     return windows, (strong_before[starts + size] - strong_before[starts]) / size
 
 

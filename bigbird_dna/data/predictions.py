@@ -68,6 +68,7 @@ def read_predictions(path: Path, split: str = "test") -> pd.DataFrame:
             raise DataError(
                 f"{path}: column {name!r} must be numeric, not {frame[name].dtype}"
             )
+
     faults = {
         "a missing value": frame.isna().any(axis=1),
         "label is not 0 or 1": ~frame["label"].isin([0, 1]),
@@ -79,18 +80,22 @@ def read_predictions(path: Path, split: str = "test") -> pd.DataFrame:
     for name in ("probability", NETWORK):
         if name in frame:
             faults[f"{name} is outside [0, 1]"] = ~frame[name].between(0, 1)
+
     for fault, bad in faults.items():
         if bad.any():
             raise DataError(f"{path}: row {int(bad.to_numpy().argmax()) + 1}: {fault}")
+
     rows = frame[frame["split"] == split]
     if rows.empty:
         found = ", ".join(sorted(map(str, frame["split"].unique()))) or "no rows"
         raise DataError(f"{path}: no rows of split {split!r} (found: {found})")
+
     negative_sets = negative_sets_of(rows)
     if len(negative_sets) > 1:
         raise DataError(
             f"{path}: more than one negative set: {', '.join(negative_sets)}"
         )
+
     return rows.sort_values(KEY, kind="stable", ignore_index=True)
 
 
@@ -110,6 +115,7 @@ def compare(
             raise DataError(
                 f"{files[name]}: contains negative set {found[0]!r}, expected {negative_set!r}"
             )
+
         if not frame[KEY].equals(first[KEY].astype(frame[KEY].dtypes.to_dict())):
             merged = first[KEY].merge(frame[KEY], how="outer", on=KEY, indicator=True)
             odd = merged[merged["_merge"] != "both"].iloc[0]
@@ -118,6 +124,7 @@ def compare(
                 f"{files[name]}: cannot be compared with {files[first_name]}: {odd['negative_set']} window {window} "
                 f"of pair {odd['pair']} is only in one of them"
             )
+
     scores = {}
     for name, frame in frames.items():
         scores[name] = frame["probability"].to_numpy(np.float64)

@@ -96,16 +96,19 @@ def prepare_windows(
             windows.append(window)
             window_splits.append(split)
             names.append(locus.name)
+
     if not windows:
         raise DataError(
             f"{genome.path}: no promoter window of {settings.upstream}+{settings.downstream} bp is within a contig"
         )
+
     counts["promoters"] = len(windows)
 
     # Only training promoters have several negatives: held-out metrics compare one with one.
     owners: list[int] = []
     for pair, split in enumerate(window_splits):
         owners += [pair] * (settings.negatives if split == "train" else 1)
+
     rows: list[tuple[object, ...]] = []
 
     def add(
@@ -124,6 +127,7 @@ def prepare_windows(
         if negative_set in DERIVED_SETS:
             add([windows[pair] for pair in owners], owners, negative_set)
             continue
+
         negatives = find_negatives(
             genome,
             loci,
@@ -142,6 +146,7 @@ def prepare_windows(
                 f"warning: no window found for {missing:,} of {len(owners):,} {negative_set} negatives: the split "
                 "has no more of them at the minimum distance from every TSS"
             )
+
     table = pd.DataFrame(rows, columns=COLUMNS[:-1])
 
     # Training windows are in no group, nor are derived negatives, which are at the place of their promoter.
@@ -151,6 +156,7 @@ def prepare_windows(
         chosen = np.flatnonzero((table["split"] == split) & ~is_derived)
         sequences = window_sequences(genome, table.iloc[chosen], config.seed)
         homology[chosen] = chosen[similar_groups(sequences, SIMILAR)]
+
     table[HOMOLOGY] = homology
 
     present = table.groupby(["split", "negative_set"]).size()
@@ -158,6 +164,7 @@ def prepare_windows(
         why = "their metrics are not defined"
         if split == "train":
             why = "a model cannot be trained"
+
         for name in (POSITIVE, *settings.negative_sets):
             if (split, name) not in present:
                 what = "promoters" if name == POSITIVE else f"{name} negatives"
@@ -171,6 +178,7 @@ def prepare_windows(
             files / "labels.npz", packed=packed, tracks=np.array(["promoter"])
         )
         write_json(files / "windows.json", counts)
+
     for reason, count in counts.items():
         if count:
             log(f"{count:,} {reason}")
@@ -218,7 +226,9 @@ def window_sequences(reference: Reference, rows: pd.DataFrame, seed: int) -> lis
         elif negative_set == "permuted":
             rng = np.random.default_rng((seed, 2, pair, variant))
             sequence = permute(sequence, rng)
+
         sequences.append(sequence)
+
     return sequences
 
 
@@ -237,16 +247,19 @@ def read_windows(directory: Path, negative_set: str) -> WindowSet:
     for file in (path, directory / "labels.npz"):
         if not file.is_file():
             raise DataError(f"{file}: no such file; run `prepare promoter-windows`")
+
     rows = read_frame(path)
     with (
         reading(directory / "labels.npz", "damaged", Exception),
         open_npz(directory / "labels.npz") as stored,
     ):
         packed = stored["packed"]
+
     if list(rows.columns) != COLUMNS or packed.shape != (len(rows), 1):
         raise DataError(
             f"{path}: not a file of promoter windows, or labels.npz is of another data set"
         )
+
     labels = np.unpackbits(packed, axis=1)[:, 0]
 
     available = sorted(set(rows["negative_set"]) - {POSITIVE})
@@ -254,10 +267,12 @@ def read_windows(directory: Path, negative_set: str) -> WindowSet:
         raise DataError(
             f"{path}: no negative set {negative_set!r}: {one_of(negative_set, available)}"
         )
+
     chosen = rows["negative_set"].isin([POSITIVE, negative_set]).to_numpy()
     rows, labels = rows[chosen].reset_index(drop=True), labels[chosen]
     training = labels[rows["split"].to_numpy() == "train"]
     for label, noun in ((1, "promoter"), (0, "negative")):
         if label not in training:
             raise DataError(f"{directory}: no {noun} is in split 'train'")
+
     return WindowSet(rows, labels)

@@ -34,6 +34,7 @@ def scratch_directory(
         raise UsageError(
             f"{target or parent}: cannot write: {error.strerror}"
         ) from None
+
     with directory as name:
         yield Path(name)
 
@@ -52,7 +53,9 @@ def atomic_path(path: Path) -> Iterator[Path]:
     if not special:
         if path.is_dir():
             raise UsageError(f"{path}: must be a file, not a directory")
+
         make_parent(target)
+
     with scratch_directory(None if special else target.parent, path) as directory:
         temporary = directory / path.name
         yield temporary
@@ -70,8 +73,10 @@ def check_writable(path: Path) -> None:
     """
     if is_special(path):
         return
+
     if path.is_dir():
         raise UsageError(f"{path}: must be a file, not a directory")
+
     target = link_target(path)
     make_parent(target)
     with scratch_directory(target.parent, path):
@@ -122,6 +127,7 @@ def bgzip_writer(path: Path, mode: Any = "wb") -> Iterator[Any]:
             # Unflushed data would otherwise be reported again later.
             with suppress(OSError):
                 stream.close()
+
             raise
 
 

@@ -39,17 +39,22 @@ def compression(path: Path) -> Compression:
     """
     if path.exists() and not path.is_file():
         raise DataError(f"{path}: must be a file, not a directory, pipe or device")
+
     with reading(path, "cannot read the file", ValueError), path.open("rb") as stream:
         start = stream.read(18)
+
     if not start:
         raise DataError(f"{path}: the file is empty")
+
     for magic, name in _FOREIGN.items():
         if start.startswith(magic):
             raise DataError(
                 f"{path}: {name} compression is not supported; use gzip or bgzip"
             )
+
     if not start.startswith(b"\x1f\x8b"):
         return "plain"
+
     has_extra_field = len(start) > 3 and bool(start[3] & 4)
     return "bgzip" if has_extra_field and start[12:14] == b"BC" else "gzip"
 
@@ -64,6 +69,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     kind = compression(path)
     if kind == "bgzip":
         require_end_block(path)
+
     try:
         if kind == "plain":
             with path.open("rb") as stream:
@@ -93,6 +99,7 @@ def read_lines(path: Path) -> Generator[tuple[int, str], None, None]:
                 raise DataError(
                     f"{path}: line {number}: the file is not text (UTF-8)"
                 ) from None
+
             yield number, line.rstrip("\r\n")
 
 

@@ -35,6 +35,7 @@ def check_directory(path: Path, inputs: Iterable[Path] = ()) -> None:
     path = Path(path)
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path}: must be a directory, not a file")
+
     target = link_target(path)
     real = path.resolve()
     working = Path.cwd()
@@ -42,10 +43,12 @@ def check_directory(path: Path, inputs: Iterable[Path] = ()) -> None:
         raise UsageError(
             f"{path}: must not be the current directory or one that contains it"
         )
+
     inputs = list(inputs)
     for source in inputs:
         if source.exists() and real in source.resolve().parents:
             raise UsageError(f"{path}: must not contain the input {source}")
+
     _check_not_inside(path, inputs)
     foreign = _files(target) - _files_of_run(target) - {MARKER, _OF_SNAKEMAKE}
     if foreign and not FORCE.get():
@@ -53,6 +56,7 @@ def check_directory(path: Path, inputs: Iterable[Path] = ()) -> None:
             f"{path}: contains {min(foreign)!r}, which no earlier run wrote. Move or delete it, choose another"
             " output, or give --force"
         )
+
     make_parent(target)
     with scratch_directory(target.parent, path):
         pass
@@ -74,6 +78,7 @@ def atomic_directory(path: Path) -> Iterator[Path]:
         check_directory(path)
         if path.exists():
             path.rename(scratch / "outgoing")
+
         temporary.rename(path)
 
 
@@ -90,6 +95,7 @@ def into_directory(
     _check_not_inside(path, inputs)
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path}: must be a directory, not a file")
+
     path = link_target(path)
     make_parent(path / MARKER)
     with scratch_directory(path) as temporary:
@@ -98,6 +104,7 @@ def into_directory(
         if (path / MARKER).is_file():
             files = sorted(_files_of_run(path) | names)
             write_json(path / MARKER, {"files": files})
+
         for name in sorted(names):
             make_parent(path / name)
             (temporary / name).replace(path / name)

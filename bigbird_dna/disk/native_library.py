@@ -82,6 +82,7 @@ def load_library(
                 return ctypes.CDLL(str(path))
             except OSError as error:
                 log(f"{path} cannot be used and is compiled again: {error}")
+
     compiler = find_compiler()
     try:
         cached.parent.mkdir(parents=True, exist_ok=True)
@@ -93,14 +94,17 @@ def load_library(
         )
         scratch = TemporaryDirectory()
         writable = False
+
     with scratch as directory:
         new = Path(directory) / cached.name
         compile_library(compiler, source, new)
         library = ctypes.CDLL(str(new))
         if check is not None:
             check(library)
+
         if writable:
             new.replace(cached)
+
     return library
 
 
@@ -167,9 +171,12 @@ def compile_library(
             done = subprocess.run(command, input=source, capture_output=True)
         except OSError as error:
             raise BuildError(f"the C++ compiler could not be run ({error})") from None
+
         if done.returncode == 0:
             return
+
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         errors = [line for line in lines if "error" in line] or lines or ["no message"]
         complaint = complaint or errors[0]
+
     raise BuildError(f"the C++ compiler {compiler[0]} failed ({complaint})")

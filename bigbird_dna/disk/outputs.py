@@ -25,12 +25,14 @@ def check_output(output: Path | None, inputs: Iterable[object]) -> None:
     """
     if output is None or is_special(output):
         return
+
     real = output.resolve()
     for source in inputs:
         if isinstance(source, (str, Path)) and Path(source).exists():
             path = Path(source).resolve()
             if path == real or (path.is_dir() and path in real.parents):
                 raise UsageError(f"{output}: must not be or be inside the input {path}")
+
     check_writable(output)
 
 
@@ -59,6 +61,7 @@ def open_text(output: Path | None, errors: str = "strict") -> Iterator[IO[str]]:
                 sys.stdout.reconfigure(
                     encoding="utf-8", errors=errors, newline="\n", line_buffering=True
                 )
+
             yield sys.stdout
             sys.stdout.flush()
         elif is_special(output):
@@ -86,8 +89,10 @@ def file_names(names: Iterable[str]) -> dict[str, str]:
         text = re.sub(r"[^A-Za-z0-9._-]+", "_", name)[:60].lstrip(".-")
         while not text or text.casefold() in used:
             text = f"{text}_{number}"
+
         used.add(text.casefold())
         files[name] = text
+
     return files
 
 
@@ -106,6 +111,7 @@ def command_line(
         elif value is not None and value is not False:
             for item in value if isinstance(value, list) else [value]:
                 args += [option, item]
+
     text = printable(shlex.join(map(str, args)))
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 

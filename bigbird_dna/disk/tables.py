@@ -27,7 +27,9 @@ def write_tsv(path: Path, table: pd.DataFrame, digits: int = 6) -> None:
                 cells.append(f"{value:.0f}")
             else:
                 cells.append(f"{value:.{digits}g}")
+
         text[name] = cells
+
     with atomic_path(path) as temporary:
         text.to_csv(temporary, sep="\t", index=False, lineterminator="\n")
 
@@ -58,6 +60,7 @@ def read_table(
         if name not in text:
             with reading(path, f"column {name!r}", ValueError):
                 table[name] = pd.to_numeric(table[name].mask(table[name] == ""))
+
     return table
 
 

@@ -126,6 +126,7 @@ def explain(
     if reference is not None:
         with Reference(Path(reference)) as genome:
             contigs = dict(genome.contigs)
+
     options = {
         "--reference": reference,
         "--aliases": aliases,
@@ -158,6 +159,7 @@ def explain(
                     batch_size=batch_size,
                     device=device,
                 )
+
             contributions = mutations.importance.mean(0)  # (L, T)
             spreads = noise(mutations.importance)
             certain = np.abs(contributions) > spreads
@@ -167,6 +169,7 @@ def explain(
             site = "."
             if target.site is not None:
                 site = f"{target.contig}:{target.site}({target.strand})"
+
             for column, name in enumerate(names):
                 table = pd.DataFrame(
                     {
@@ -183,6 +186,7 @@ def explain(
                 )
                 for number, base in enumerate(BASES):
                     table[f"effect_{base}"] = effects[:, number, column]
+
                 tables.append(table.assign(on_reference=target.on_reference))
                 values = mutations.scores[:, column]
                 row = (target.name, name, values.mean(), noise(values), site)
@@ -195,6 +199,7 @@ def explain(
                         f"{target.name}: {name}",
                         files / "logos" / f"{len(scores):03}.svg",
                     )
+
             bar.advance()
 
         bases = pd.concat(tables, ignore_index=True)
@@ -204,6 +209,7 @@ def explain(
         if len(names) > 1:
             table = pd.DataFrame({"output": names, "prefix": prefixes.values()})
             write_tsv(files / "outputs.tsv", table)
+
         np.savez_compressed(files / "ohe.npz", padded(one_hot))
         for column, (name, prefix) in enumerate(prefixes.items()):
             shap = padded([array[..., column] for array in hypothetical])
@@ -222,6 +228,7 @@ def explain(
                             for position, value in means[contig].items()
                             if 0 <= position < contigs[contig]
                         )
+
     return bases
 
 

@@ -109,6 +109,7 @@ def find_motifs(
         raise UsageError(
             f"motifs need the package {error.name}: pip install 'bigbird-dna[explain]'"
         ) from None
+
     explained = Path(explained)
     names = read_text_table(explained / "scores.tsv")["output"].unique().tolist()
     one_hot = read_array(explained / "ohe.npz")
@@ -116,12 +117,14 @@ def find_motifs(
         raise UsageError(
             f"{explained}: the longest explained sequence has {one_hot.shape[1]} bp; motifs need {SHORTEST}"
         )
+
     arrays = {}
     for name, prefix in output_prefixes(names).items():
         path = explained / f"{prefix}shap.npz"
         arrays[name] = read_array(path)
         if arrays[name].shape != one_hot.shape:
             raise DataError(f"{path}: has other dimensions than ohe.npz")
+
     known = jaspar_motifs(taxon) if matrices is None else read_motifs(Path(matrices))
     targets = [matrix.frequencies.T for matrix in known]
 
@@ -131,6 +134,7 @@ def find_motifs(
         for name, contributions in arrays.items():
             if len(one_hot) * (one_hot.shape[1] // _SPACING + 1) < min_seqlets:
                 continue  # too few even if they were everywhere
+
             log(
                 f"{name}: clustering; the first run on a machine also compiles the packages, for some minutes"
             )
@@ -146,6 +150,7 @@ def find_motifs(
                     min_metacluster_size=min_seqlets,
                     final_min_cluster_size=min_seqlets,
                 )
+
             queries = []
             for effect, clusters in zip(
                 ("increases", "decreases"), patterns, strict=True
@@ -172,11 +177,14 @@ def find_motifs(
                     queries.append(np.ascontiguousarray(frequencies.T, np.float64))
                     texts.append(meme_text(row, frequencies))
                     rows.append(row)
+
             if not queries:
                 continue
+
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 p_values = tomtom(queries, targets, n_jobs=threads or 1)[0]
+
             p_values = np.clip(p_values, _FLOOR, 1)
             q_values = false_discovery_control(p_values.ravel())
             q_values = q_values.reshape(p_values.shape)
@@ -189,9 +197,11 @@ def find_motifs(
                     row |= {"matrix": matrix.matrix, "factor": matrix.factor}
                     row |= {"p_value": p[best], "q_value": q[best]}
                     row["significant"] = int((q <= max_q).sum())
+
         table = pd.DataFrame(rows, columns=COLUMNS)
         write_tsv(files / "motifs.tsv", table)
         (files / "motifs.meme").write_text("".join(texts), encoding="utf-8")
+
     return table
 
 

@@ -77,6 +77,7 @@ def views_of(
         crop = model.settings.jitter or CROPPED
         if not model.settings.both_strands:
             strands = (False,)
+
     cuts = view_cuts(offsets, min(crop, length // 4)) if offsets else []
     views = []
     for reverse in strands:
@@ -84,6 +85,7 @@ def views_of(
         for number in range(tokenizations):
             phase = round(BREAKS * (number + 1) / tokenizations)
             views.append(View(reverse, phase=phase))
+
     return views
 
 
@@ -116,4 +118,5 @@ def saturation_mutagenesis(
     changes = np.zeros(shape, np.float32)
     for number, (position, base, _) in enumerate(mutants, 1):
         changes[:, position - target.first, base] = scores[:, number] - scores[:, 0]
+
     return Mutations(base_codes(target.bases), scores[:, 0], changes)

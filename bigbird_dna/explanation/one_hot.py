@@ -86,11 +86,13 @@ class OneHotModel(nn.Module):
         if view.turned:
             texts, x = list(map(reverse_complement, texts)), x.flip((1, 2))
             bases = range(size - bases.stop, size - bases.start)
+
         changes = []  # sequence, new base and place of each substitution
         for row in range(count):
             for place, letter, mutant in substitutions(texts[row], bases):
                 changes.append((row, letter, place))
                 texts.append(mutant)
+
         rows, letters_after, places = torch.tensor(changes).view(-1, 3).long().T
         # One-hot values of the substitutions (M,): all 0, but with gradients.
         factors = x[rows, letters_after, places]
@@ -100,6 +102,7 @@ class OneHotModel(nn.Module):
             windows = _BinWindows(model, texts, view)
         else:
             windows = _WholeWindows(model, texts, view)
+
         lengths = model.tokenizer.piece_lengths
         if any(lengths[ids].sum() != size - sum(view.cut) for ids in windows.ids):
             raise ModelError(
@@ -115,6 +118,7 @@ class OneHotModel(nn.Module):
                     )
                     hook: Any = partial(_add_to_tokens, total - total.detach())
                     hooks.callback(module.embeddings.register_forward_hook(hook).remove)
+
                 ensemble = getattr(module, "ensemble", None)
                 if isinstance(ensemble, EnsembleSum):
                     values = windows.added(module)
@@ -122,9 +126,12 @@ class OneHotModel(nn.Module):
                     total = torch.zeros_like(values[:count]).index_add(0, rows, terms)
                     hook = partial(_add_to_ensemble, total - total.detach())
                     hooks.callback(ensemble.register_forward_pre_hook(hook).remove)
+
             logits = windows.logits(count).float()
+
         if not isinstance(model, LoadedChromatinModel):
             return model.score(logits)
+
         opposites = model.settings.opposites if view.turned else None
         return logits if opposites is None else logits[:, opposites]
 
@@ -153,6 +160,7 @@ def _token_changes(
             if number % _AT_ONCE == 0:
                 last = min(number + _AT_ONCE, len(rows))
                 embedded = windows.embed(encoder, range(count + number, count + last))
+
             before = _tokens_of_bases(windows.ids[row], lengths)
             after = _tokens_of_bases(windows.ids[count + number], lengths)
             changed = (before[1:] != after[1:]).any(0)
@@ -164,6 +172,7 @@ def _token_changes(
             values.append(difference / torch.from_numpy(share)[:, None])
             slots.append(torch.from_numpy(row * width + token))
             mutants.append(torch.full((len(at),), number))
+
     terms = factors[torch.cat(mutants), None] * torch.cat(values)
     total = torch.zeros_like(vectors).flatten(0, 1)
     return total.index_add(0, torch.cat(slots), terms).view_as(vectors)
@@ -302,4 +311,5 @@ def gradient_mutations(
         ]  # (4, L) each
         scores.append(values.detach().numpy())
         changes.append(torch.stack(slopes).permute(2, 1, 0).numpy())  # (L, 4, T)
+
     return Mutations(codes[span], np.stack(scores), np.stack(changes))

@@ -125,8 +125,10 @@ def read_targets(
                     what = f"{path}: region {region.name!r}"
                     fetch = partial(_fetch, genome, region.contig)
                     targets.append(_region(model, what, region, fetch))
+
     if not targets:
         raise DataError(f"{path}: nothing to explain")
+
     return targets
 
 
@@ -154,6 +156,7 @@ def _region(model: Scored, what: str, region: Region, fetch: Fetch) -> Explained
             raise DataError(
                 f"{what} has {end - start:,} bp, more than {reason} {most:,} bp: explain a part of it"
             )
+
     site = None
     if _reads_start_sites(model):
         site = start
@@ -174,13 +177,16 @@ def _region(model: Scored, what: str, region: Region, fetch: Fetch) -> Explained
                     value = score[model.tss_columns[way]]
                     if start <= center < end and value > best:
                         best, site, strand = value, center, way
+
     if end - start == 1:
         reach = (UPSTREAM, DOWNSTREAM) if site is not None else None
         if isinstance(model, LoadedPromoterModel):
             reach = model.tss_reach
+
         if reach is not None:
             explained = window_around(Locus(region.contig, start, strand, ""), *reach)
             start, end = explained.start, explained.end
+
     explained = Interval(region.contig, start, end, strand)
     return _in_window(model, region.name, explained, fetch, site)
 
@@ -199,10 +205,12 @@ def _in_window(
         left = (size - end + start) // 2  # in the window's direction
         first = start - left if strand == "+" else end + left - size
         window = Interval(contig, first, first + size, strand)
+
     text = fetch(window.start, window.end)
     first = start - window.start
     if strand == "-":
         text, first = reverse_complement(text), window.end - end
+
     last = first + end - start
     return ExplainedWindow(name, contig, start, strand, text, first, last, site=site)
 
@@ -215,6 +223,7 @@ def _variants(
     with open_vcf(path) as vcf:
         records = list(read_vcf(vcf, path))
         check_assembly(records, path, reference, find_contig)
+
     notes: Counter[Note] = Counter()
     targets = []
     for record in records:
@@ -224,11 +233,13 @@ def _variants(
             if isinstance(change, Note):
                 notes[change] += 1
                 continue
+
             longer = max(len(change.ref), len(change.alt))
             window = model.settings.window or longer + 2 * flank
             if longer > window:
                 notes[Note.TOO_LONG] += 1
                 continue
+
             around, site, moved = min(flank, (window - longer) // 2), None, change
             if _reads_start_sites(model):
                 effects = StartSiteEffects(model)
@@ -236,6 +247,7 @@ def _variants(
                 if not texts:
                     notes.update(note for note in found if isinstance(note, Note))
                     continue
+
                 site = effects.largest(bins, effects.predict(texts))
                 around, moved = flank, extended(change, reference)
 
@@ -253,6 +265,7 @@ def _variants(
                 if site is not None:
                     strand = site.strand
                     place = start + effects.place(bins, site, len(longest))
+
                 target = _in_window(
                     model,
                     f"{name} {kind}",
@@ -267,9 +280,12 @@ def _variants(
                 )
                 if site is not None:
                     target = target._replace(site=site.position)
+
                 targets.append(target._replace(on_reference=kind == "REF"))
+
     for note, count in notes.items():
         log(f"warning: {path}: {count:,} alleles are not explained: {note.meaning}")
+
     return targets
 
 
@@ -297,8 +313,10 @@ def chosen_outputs(model: Scored, pattern: str | None, most: int) -> list[int]:
     names = output_names(model)
     if pattern is not None and (len(names) == 1 or _reads_start_sites(model)):
         raise UsageError(f"tracks: {model.name} has one output")
+
     if _reads_start_sites(model):
         return [model.tss_columns["+"]]
+
     if isinstance(model, LoadedChromatinModel):
         columns = model.columns(pattern)
     elif pattern is None:
@@ -307,9 +325,12 @@ def chosen_outputs(model: Scored, pattern: str | None, most: int) -> list[int]:
         chosen = [name.strip() for name in pattern.split(",")]
         for name in chosen:
             check_choice("tracks:", name, names)
+
         columns = [column for column, name in enumerate(names) if name in chosen]
+
     if len(columns) > most:
         raise UsageError(
             f"{model.name}: {len(columns):,} outputs, at most {most} at a time: choose with --tracks"
         )
+
     return columns

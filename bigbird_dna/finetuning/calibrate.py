@@ -43,6 +43,7 @@ def fit_predictions(
     fitted = fit_map(rows["label"], rows["probability"], method)
     if fitted is None:
         return None
+
     contigs = sorted(set(map(str, rows["contig"].unique())))
     fitted_on = {
         "split": "valid",
@@ -61,10 +62,12 @@ def calibration_metrics_of(
     rows = predictions[predictions["split"] == "test"]
     if rows.empty:
         return {}
+
     probs = rows["probability"].to_numpy(np.float64)
     versions: dict[str, Calibration | None] = {RAW: None}
     if calibration is not None:
         versions[CALIBRATED] = calibration
+
     by_version = {}
     for name, finish in versions.items():
         metrics = calibration_metrics(
@@ -73,6 +76,7 @@ def calibration_metrics_of(
             blocks=blocks_of(rows),
         )
         by_version[name] = without_nan(metrics._asdict())
+
     return {"calibration": by_version}
 
 
@@ -109,9 +113,11 @@ def calibrate_promoter(
             raise DataError(
                 f"{source}: expected the model's negative set {negative_set!r}, found {name!r}"
             )
+
     calibration = fit_predictions(rows, method)
     if calibration is None:
         raise DataError(f"{source}: {too_few(rows)}")
+
     windows = f"on {len(rows):,} validation windows"
     return _install(model, calibration, output, windows)
 
@@ -141,8 +147,10 @@ def calibrate_chromatin(
     rows = bins.rows("valid")
     if not len(rows):
         raise DataError(f"{data}: contains no validation bins; calibration needs them")
+
     if settings.bins:
         rows = sample(rows, settings.bins, (config.evaluation.seed, 9))
+
     model = load_chromatin_model(target)
     log(
         f"{target}: predicting {len(rows):,} validation bins of {len(bins.tracks):,} tracks"
@@ -164,6 +172,7 @@ def calibrate_chromatin(
             f"{data}: contains {int(labels.sum()):,} positives in {len(rows):,} validation bins over all "
             f"tracks; calibration needs at least {LEAST}"
         )
+
     fitted_on = {
         "split": "valid",
         "bins": len(rows),
@@ -183,6 +192,7 @@ def _install(
     assert model.path is not None
     with changed_file(model.path, FILE, output) as directory:
         write_calibration(directory, calibration, model.sha256)
+
     methods = [one.map.method for one in calibration.tracks if not one.shared]
     counts = [
         f"{methods.count(name):,} {name}"
@@ -191,5 +201,6 @@ def _install(
     ]
     if shared := len(calibration.tracks) - len(methods):
         counts.append(f"{shared:,} with one common map: too few positives or negatives")
+
     log(f"{output or model.path}: calibrated {what} ({', '.join(counts)})")
     return calibration

@@ -112,6 +112,7 @@ def config_for(
     batch_size = training.batch_size
     if learned != configured:
         batch_size = max(1, round(batch_size * configured / learned))
+
     changed = training.model_copy(
         update={"seed": training.seed + member, "batch_size": batch_size}
     )
@@ -306,6 +307,7 @@ class ChromatinTask(FinetuningTask[tuple[dict[str, Any], Members | None]]):
         opposites = exchanged(self.bins.tracks)
         if opposites is not None:
             labels[reverse] = labels[reverse][..., opposites]
+
         return {
             "ids": ids,
             "lengths": lengths,
@@ -386,6 +388,7 @@ class ChromatinTask(FinetuningTask[tuple[dict[str, Any], Members | None]]):
         if member.ensemble.dyads is not None:
             weights = members.weights[KMERS] * baseline.weight
             member.ensemble.dyads.set_weights(baseline.dyads, weights)
+
         return members
 
     def measure(
@@ -400,6 +403,7 @@ class ChromatinTask(FinetuningTask[tuple[dict[str, Any], Members | None]]):
             # A single process fits them: it takes minutes, and the others would compute the same.
             members = world.first(lambda: self._add_members(network, world))
             world.overwrite(network.state_dict().values())
+
         model = self.model(network)
 
         def predict(rows: NDArray[np.intp]) -> NDArray[np.float32]:
@@ -421,6 +425,7 @@ class ChromatinTask(FinetuningTask[tuple[dict[str, Any], Members | None]]):
             _, words = baseline_log_odds(self.baseline, self.bins, self.reference, rows)
             alone = {NETWORK: probs[:, tracks:], KMERS: words}
             members = members.measured(alone, probs[:, :tracks], labels, "multilabel")
+
         metrics = self.losses.prediction_metrics(probs[:, :tracks], labels)
         return {**without_nan(metrics), "bins": len(rows)}, members
 
@@ -437,6 +442,7 @@ class ChromatinTask(FinetuningTask[tuple[dict[str, Any], Members | None]]):
         }
         if members is not None:
             metrics["ensemble"] = members.stored()
+
         provenance = {
             **self.provenance(),
             "member": self.member,
@@ -445,6 +451,7 @@ class ChromatinTask(FinetuningTask[tuple[dict[str, Any], Members | None]]):
         }
         if self.section.data.tracks == TSS:
             provenance["promoters"] = self.run.promoters.source
+
         model = self.model(trained.network)
         write_trained(directory, model, trained, provenance, metrics)
         return metrics

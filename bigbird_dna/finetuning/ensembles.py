@@ -94,6 +94,7 @@ def fit_members(
             "warning: all validation labels are equal: the members of the ensemble have equal weights"
         )
         return members
+
     x = np.stack(
         [*(one.ravel() for one in logits.values()), np.ones(y.size)], axis=1
     ).astype(np.float64)
@@ -104,11 +105,14 @@ def fit_members(
     elif kind != "regression":
         if positive_weight is None:
             positive_weight = float(1 / np.nanmean(y) - 1)
+
         row_weights[y == 1] = positive_weight
+
     row_weights = (row_weights / row_weights.mean()).ravel()
     if not known.all():
         row_weights, y = np.where(known.ravel(), row_weights, 0), np.where(known, y, 0)
         row_weights *= known.sum() / row_weights.sum()
+
     prior = np.array([*members.weights.values(), 0.0])
     penalized = prior > 0  # not the intercept
 
@@ -122,6 +126,7 @@ def fit_members(
             losses, slopes = -y * logs, np.exp(logs) - y
         else:
             losses, slopes = np.logaddexp(0, total) - y * total, expit(total) - y
+
         gradient = x.T @ (row_weights * slopes.ravel()) + distances
         penalty = distances @ distances / 2
         return float(row_weights @ losses.ravel() + penalty), gradient
@@ -132,6 +137,7 @@ def fit_members(
     ).x.tolist()
     if any(weights):
         return Members(dict(zip(logits, weights, strict=True)), intercept)
+
     return members
 
 
@@ -164,16 +170,21 @@ def add_promoter_members(
     fitted: dict[str, LogisticBaseline] = {}
     if ensemble.position is not None:
         fitted[POSITION] = position_regression(seed)
+
     if ensemble.kmers is not None:
         fitted[KMERS] = kmer_regression(ensemble.kmers.k, seed)
+
     for regression in fitted.values():
         regression.fit(train.sequences, train.labels[:, 0])
+
     members, logits = Members.equal((NETWORK, *fitted)), dict[str, Floats]()
     if valid is not None:
         logits[NETWORK] = log_odds(alone)[:, None]
         for name, regression in fitted.items():
             logits[name] = regression.logits(valid.sequences)[:, None]
+
         members = fit_members(logits, valid.labels, kind="binary")
+
     parts = {name: one.coefficients() for name, one in fitted.items()}
     add_members(ensemble, parts, members)
     return members, logits

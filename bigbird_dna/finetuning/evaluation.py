@@ -89,6 +89,7 @@ def promoter_baselines(
     """
     for name in baselines:
         check_choice("--baseline", name, PROMOTER_BASELINES)
+
     data, settings = read_windows(windows, negative_set), config.promoters.evaluation
     sequences = window_sequences(Reference(reference), data.rows, config.seed)
     if scan is not None:
@@ -97,6 +98,7 @@ def promoter_baselines(
             raise ConfigError(
                 f"promoters.windows.upstream {upstream:,}: the windows have {length:,} bp"
             )
+
     rows = np.flatnonzero(data.rows["split"].to_numpy() == "train")
     with atomic_directory(output) as directory:
         for name in baselines or PROMOTER_BASELINES:
@@ -169,8 +171,10 @@ def shift_metrics(
     ]
     if promoters.empty or not len(negatives):
         return {}
+
     if len(promoters) > most:
         promoters = promoters.sample(most, random_state=1)
+
     windows = [
         *promoters[["contig", "start", "end", "strand"]].itertuples(
             index=False, name=None
@@ -193,6 +197,7 @@ def shift_metrics(
         metrics[AUROC_SHIFTED.format(bp)] = auroc(
             labels, np.concatenate([probs, negatives])
         ).value
+
     return metrics
 
 
@@ -238,14 +243,17 @@ def predict_bins(
             raise ModelError(
                 f"{model.path}: the model's tracks differ from those of the data set"
             )
+
         if model.settings.bin != data.bin_size:
             raise ModelError(
                 f"{model.path}: the model predicts bins of {model.settings.bin} bp; "
                 f"the data set has bins of {data.bin_size} bp"
             )
+
     total = np.zeros((len(rows), len(data.tracks) * (1 + networks)))
     if not len(rows):
         return total.astype(np.float32)
+
     bins = data.bins.iloc[rows]
     contigs, starts = bins["contig"].astype(str).tolist(), bins["start"].to_numpy()
     for number, model in enumerate(models, start=1):
@@ -266,6 +274,7 @@ def predict_bins(
                 batches, f"model {number} of {len(models)}", steps
             ):
                 total[numbers] += np.tile(values, total.shape[1] // values.shape[1])
+
     return np.asarray(total / len(models), np.float32)
 
 
@@ -284,6 +293,7 @@ def fit_baseline(
         raise DataError(
             "the chromatin data set contains no validation bins; choosing the penalty needs them"
         )
+
     log(f"k-mer regressions: {len(training):,} bins, {len(data.tracks):,} tracks")
     windows = (
         BinWindows(data, reference, sizes[1], rows) for rows in (training, valid)
@@ -341,9 +351,11 @@ def evaluate_models(
         values = predict_bins(
             loaded, bins, genome, rows, networks=network is not None, **options
         )
+
     both, *alone = np.split(values, values.shape[1] // len(bins.tracks), axis=1)
     if network is not None:
         write_array(network, alone[0])
+
     _write(output, both, labels, bins, rows)
 
 

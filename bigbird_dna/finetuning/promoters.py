@@ -91,12 +91,14 @@ class PromoterTask(ClassifierTask[tuple[pd.DataFrame, Members | None]]):
         classes = np.unique(self.windows.labels[self.split == "valid"])
         if not len(classes):
             raise DataError(f"{self.data}: no window is in split 'valid'")
+
         if len(classes) == 1:
             missing = f"{self.negative_set} negatives" if classes[0] else "promoters"
             log(
                 f"warning: split 'valid' has no {missing}: its AUROC is not defined, and the weights of the "
                 "last step are used"
             )
+
         self.warn_of_truncated(self.sequences, "windows")
 
     @cached_property
@@ -193,11 +195,13 @@ class PromoterTask(ClassifierTask[tuple[pd.DataFrame, Members | None]]):
         assert isinstance(model.network, Classifier)
         if model.network.ensemble is None:
             return predictions, None
+
         alone = predictions["probability"]
         rows = (predictions["split"] == "valid").to_numpy()
         valid = None
         if not self.shuffle_labels:  # the control must not use true labels
             valid = self._windows(np.flatnonzero(self.split == "valid"))
+
         members, logits_of = add_promoter_members(
             model.network.ensemble,
             self.train_windows,
@@ -209,6 +213,7 @@ class PromoterTask(ClassifierTask[tuple[pd.DataFrame, Members | None]]):
         if valid is not None and rows.any():
             probs = predictions[["probability"]][rows].to_numpy()
             members = members.measured(logits_of, probs, valid.labels, "binary")
+
         return predictions.assign(**{NETWORK: alone}), members
 
     def write(
@@ -228,9 +233,11 @@ class PromoterTask(ClassifierTask[tuple[pd.DataFrame, Members | None]]):
         }
         if members is not None:
             metrics["ensemble"] = members.stored()
+
         calibration = fit_predictions(predictions, self.section.calibration.method)
         if calibration is None:
             log(f"the model is not calibrated: {too_few(predictions)}")
+
         metrics["test"] |= calibration_metrics_of(predictions, calibration)
         model = self.model(trained.network)
         if not self.shuffle_labels:
@@ -242,6 +249,7 @@ class PromoterTask(ClassifierTask[tuple[pd.DataFrame, Members | None]]):
             metrics["test"] |= shift_metrics(
                 predictions, self.reference, predict, SHIFTED_PROMOTERS
             )
+
         write_predictions(directory / PREDICTIONS, predictions)
         provenance = {
             **self.provenance(),

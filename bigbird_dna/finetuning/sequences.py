@@ -127,6 +127,7 @@ class LabeledSequenceTask(ClassifierTask[tuple[Predictions, Members | None]]):
         changes["initial"] = "pretrained" if self.pretrained else "random"
         if not self.aligned:
             changes["base_positions"] = False
+
         training = section.training
         shortest = min(map(len, self.sequences.sequences))
         if shortest <= 2 * training.crop_jitter_bp:
@@ -135,6 +136,7 @@ class LabeledSequenceTask(ClassifierTask[tuple[Predictions, Members | None]]):
                 f"the shortest sequence has {shortest} bp: sequences.training.crop_jitter_bp is {jitter}"
             )
             training = training.model_copy(update={"crop_jitter_bp": jitter})
+
         model = section.model.model_copy(update=changes)
         return section.model_copy(update={"model": model, "training": training})
 
@@ -152,6 +154,7 @@ class LabeledSequenceTask(ClassifierTask[tuple[Predictions, Members | None]]):
             changes = encoder.model_dump(exclude={*encoder.deciding()})
             if section.model.extend_positions:
                 changes["max_length"] = encoder.max_length
+
             encoder = load_start(self.pretrained).config.model_copy(update=changes)
 
         def new_tokenizer() -> Tokenizer:
@@ -275,6 +278,7 @@ class LabeledSequenceTask(ClassifierTask[tuple[Predictions, Members | None]]):
         texts = self._texts(self.held_out)
         for name, regression in regressions.items():
             predictions[name] = self.losses.predictions(regression.logits(texts))
+
         with torch.inference_mode(False), torch.enable_grad():  # further trainings
             if self.section.baselines.cnn:
                 longest = self.sequences.length or max(
@@ -288,6 +292,7 @@ class LabeledSequenceTask(ClassifierTask[tuple[Predictions, Members | None]]):
                     predictions[CNN] = world.first(
                         lambda: self._cnn(checkpoints, longest, world)
                     )
+
             if self.section.baselines.shuffled_labels:
                 control = replace(self, is_control=True)
                 control.sequences, control.start = self.sequences, self.start
@@ -296,7 +301,9 @@ class LabeledSequenceTask(ClassifierTask[tuple[Predictions, Members | None]]):
                 with torch.inference_mode():
                     shuffled = control._fit_regressions(world)
                     preds, _ = control._predict(result, shuffled)
+
                 predictions[CONTROL] = preds[MODEL]
+
         return predictions, members
 
     def _fit_regressions(self, world: World) -> dict[str, SequenceRegression]:
@@ -337,21 +344,26 @@ class LabeledSequenceTask(ClassifierTask[tuple[Predictions, Members | None]]):
         ensemble = model.network.ensemble
         if ensemble is None:
             return {MODEL: alone}, None
+
         fitted = {}
         if ensemble.position is not None:
             fitted[POSITION] = regressions[POSITION]
+
         if ensemble.kmers is not None:
             fitted[KMERS] = regressions[KMER]
+
         parts = {name: one.coefficients() for name, one in fitted.items()}
         if self.is_control:  # a control must not use true labels
             members = Members.equal((NETWORK, *fitted))
             add_members(ensemble, parts, members)
             return {MODEL: predict(), NETWORK: alone}, members
+
         valid = np.isin(rows, self.sequences.rows("valid"))
         values = labels.values[rows[valid]]
         logits = {NETWORK: self.losses.logits(alone[valid].astype(np.float64))}
         for name, regression in fitted.items():
             logits[name] = regression.logits(self._texts(rows[valid]))
+
         standardized = self.losses.standardized(torch.from_numpy(values)).numpy()
         weight = 1.0 if labels.kind == "multilabel" else None
         members = fit_members(logits, standardized, weight, labels.kind)
@@ -425,6 +437,7 @@ class LabeledSequenceTask(ClassifierTask[tuple[Predictions, Members | None]]):
         for name, values in {LABEL: sequences.labels.values[rows], **preds}.items():
             for output, column in zip(outputs, values.T, strict=True):
                 columns[f"{name}/{output}"] = column.astype(np.float32)
+
         predictions = pd.DataFrame(columns)
         write_predictions(directory / PREDICTIONS, predictions)
         metrics: dict[str, Any] = {}
@@ -437,9 +450,11 @@ class LabeledSequenceTask(ClassifierTask[tuple[Predictions, Members | None]]):
                 metrics[split][name] = without_nan(
                     self.losses.prediction_metrics(values, labels)
                 )
+
         metrics["training"] = {**trained.effort, "examples": len(self.train_rows)}
         if members is not None:
             metrics["ensemble"] = members.stored()
+
         optional = (self.negatives, self.tokenizer_path, self.pretrained)
         files = [*self.data, *(path for path in optional if path is not None)]
         provenance = {
@@ -453,4 +468,5 @@ class LabeledSequenceTask(ClassifierTask[tuple[Predictions, Members | None]]):
         write_trained(directory, model, trained, provenance, metrics)
         for training in self.trainings:
             training.remove_checkpoint()
+
         return metrics

@@ -166,6 +166,7 @@ class ClassifierTask(FinetuningTask[M]):
         texts = [sequences[row] for row in rows]
         if self.settings.both_strands:
             texts = self.draws.on_strands(texts, step, first)
+
         encoded = self._rows(texts, cuts)
         ids, lengths = pad(encoded.ids, self.tokenizer.pad_id)
         return {

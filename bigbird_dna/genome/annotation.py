@@ -127,9 +127,11 @@ def read_annotation(path: Path) -> Iterator[tuple[int, Locus]]:
         # A transcript may have the ID of its gene.
         if derived.isdisjoint(owners) and pseudogenes.isdisjoint(owners):
             groups.append([transcript])
+
     for gene in found.genes:
         if transcribed.isdisjoint([gene.id, *gene.names]):
             groups.append([gene])
+
     groups += found.groups
 
     sites: dict[int, Locus] = {}
@@ -144,15 +146,19 @@ def read_annotation(path: Path) -> Iterator[tuple[int, Locus]]:
             position = min(feature.start for feature in group)
             if first.strand == "-":
                 position = max(feature.end for feature in group) - 1
+
             name = first.name(_SITE_NAMES) or f"{first.type}_{first.line}"
             sites[first.line] = Locus(first.contig, position, first.strand, name)
+
     if not sites:
         raise DataError(
             f"{path}: no transcript, gene or CDS with a strand that is not of a pseudogene"
         )
+
     log(f"{path}: {len(sites):,} start sites; pseudogenes are not used ({skipped:,})")
     if without_strand:
         log(f"warning: {path}: {without_strand:,} genes or transcripts have no strand")
+
     yield from sorted(sites.items())
 
 
@@ -179,8 +185,10 @@ def read_genes(path: Path) -> list[Gene]:
             end = max(feature.end for feature in group)
             name = first.name(_GENE_NAMES)
             genes[first.line] = Gene(first.contig, start, end, first.strand, name)
+
     if not genes:
         raise DataError(f"{path}: no gene on a strand")
+
     return [genes[line] for line in sorted(genes)]
 
 
@@ -217,11 +225,13 @@ def _read_genes(path: Path) -> _Genes:
             if key or feature.type == "CDS":
                 key = key or str(feature.line)
                 by_transcript[feature.contig, key].append(feature)
+
     groups = []
     for features in by_transcript.values():
         if known.isdisjoint(features[0].owners):
             exons = [feature for feature in features if feature.type == "exon"]
             groups.append(exons or features)
+
     return _Genes(genes, transcripts, groups)
 
 
@@ -231,22 +241,27 @@ def _read_features(path: Path) -> Iterator[_Feature]:
         for number, line in lines:
             if line.startswith(("##FASTA", ">")):
                 return
+
             if line.startswith("#") or not line.strip():
                 continue
+
             where = f"{path}: line {number}"
             columns = line.split("\t")
             if len(columns) < 9:
                 raise DataError(
                     f"{where}: expected 9 tab-separated columns, found {len(columns)}"
                 )
+
             try:
                 start, end = int(columns[3]) - 1, int(columns[4])
             except ValueError:
                 start, end = 0, 0
+
             if not 0 <= start < end < 2**31:
                 raise DataError(
                     f"{where}: {quoted(columns[3])} to {quoted(columns[4])} are not positions, from 1 on"
                 )
+
             contig = intern(check_name(unquote(columns[0]), "contig", where))
             if _GTF.match(columns[8].lstrip()):
                 pairs = reversed(_GTF.findall(columns[8]))
@@ -258,6 +273,7 @@ def _read_features(path: Path) -> Iterator[_Feature]:
                     for key, equals, value in fields
                     if equals
                 }
+
             yield _Feature(
                 number, intern(columns[2]), contig, start, end, columns[6], values
             )

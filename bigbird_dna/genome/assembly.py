@@ -69,14 +69,17 @@ class Assembly:
         """Return the one of `contigs` that is the same contig as `name`, or None; `DataError` if two are."""
         if name in contigs:
             return name
+
         contig = self._by_name.get(name)
         if contig is None:
             return None
+
         found = [other for other in contigs if other in contig.names]
         if len(found) > 1:
             raise DataError(
                 f"{found[0]!r} and {found[1]!r} are the same contig of {self.name}"
             )
+
         return found[0] if found else None
 
     def explain_none(self, names: Collection[str], contigs: Collection[str]) -> str:
@@ -103,10 +106,12 @@ class Assembly:
                 f"{where}: none of the contigs ({shown(contigs)}) is in {self.name} "
                 f"({shown(contig.name for contig in self.contigs)}); {ALIAS_HINT}"
             )
+
         for name, contig in known.items():
             length = contigs[name]
             if contig.length is None or length == contig.length:
                 continue
+
             difference = f"{where}: contig {name!r} has {length:,} bp, in {self.name} {contig.length:,}"
             other = next(
                 (a for a in ASSEMBLIES if load_assembly(a).lengths.get(name) == length),
@@ -114,8 +119,10 @@ class Assembly:
             )
             if other is not None:
                 raise DataError(f"{difference}: that is its length in {other}")
+
             if length > contig.length:
                 raise DataError(f"{difference}: the reference is another assembly")
+
             log(f"warning: {difference}; it is taken as the first part of the contig")
 
 
@@ -129,9 +136,11 @@ def load_assembly(name: str) -> Assembly:
     name = ASSEMBLY_SYNONYMS.get(name, name)
     if name in (DEMO, CUSTOM):
         return Assembly(name, ())
+
     if name not in ASSEMBLIES:
         known = (*ASSEMBLIES, *ASSEMBLY_SYNONYMS, CUSTOM, DEMO)
         raise ConfigError(f"unknown assembly {name!r}: {one_of(name, known)}")
+
     path = files("bigbird_dna.resources").joinpath("assemblies", f"{name}.tsv")
     lines = path.read_text(encoding="utf-8").splitlines()
     contigs = []
@@ -139,6 +148,7 @@ def load_assembly(name: str) -> Assembly:
         contig, length, *aliases = line.split("\t")
         names = {contig, *",".join(aliases).split(",")} - {""}
         contigs.append(Contig(contig, int(length), frozenset(names)))
+
     return Assembly(name, tuple(contigs))
 
 
@@ -224,23 +234,29 @@ def open_assembly(
                 raise DataError(
                     f"{where}: contig {quoted(name)} contains a space; tabs must separate names"
                 )
+
             if name in lines:
                 raise DataError(
                     f"{where}: duplicate name {quoted(name)}, also in line {lines[name]}; all names of a "
                     "contig belong on one line"
                 )
+
             lines[name] = number
+
         owners = sorted({table[name].name for name in names if name in table})
         if len(owners) > 1:
             raise DataError(
                 f"{where}: {' and '.join(owners)} are different contigs of {known.name}"
             )
+
         if owners:
             more[owners[0]].update(names)
         else:
             new.append(Contig(names[0], length, frozenset(names)))
+
     if not lines:
         raise DataError(f"{aliases}: the file contains no contig names")
+
     extended = [
         contig._replace(names=contig.names | more[contig.name])
         for contig in known.contigs
@@ -257,24 +273,31 @@ def _read_aliases(path: Path) -> Iterator[tuple[int, list[str], int | None]]:
             fields[0] = fields[0].lstrip("# ")
             columns = fields if fields[0] == "Sequence-Name" else columns
             continue
+
         if not text.strip():
             continue
+
         length = None
         if columns is not None:  # NCBI's assembly report
             if len(fields) != len(columns):
                 raise DataError(
                     f"{path}: line {number}: found {len(fields)} columns, expected {len(columns)} as in the header"
                 )
+
             row = defaultdict(str, zip(columns, fields, strict=True))
             fields = [row["Sequence-Name"], row["RefSeq-Accn"], row["UCSC-style-name"]]
             # A scaffold can be assigned to a chromosome but is not the chromosome.
             if row["Sequence-Role"] == "assembled-molecule":
                 fields.append(row["Assigned-Molecule"])
+
             # Only RefSeq's accession is used if the sequences differ, as for the human mitochondrion of GRCh37.
             if row["Relationship"] == "=" or row["RefSeq-Accn"] in ("", "na"):
                 fields.append(row["GenBank-Accn"])
+
             length = whole_number(row["Sequence-Length"])
+
         names = list(dict.fromkeys(name for name in fields if name not in ("", "na")))
         if not names:
             raise DataError(f"{path}: line {number}: a sequence without a name")
+
         yield number, names, length

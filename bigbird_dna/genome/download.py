@@ -32,11 +32,13 @@ def fetch(key: str, output: Path, data_dir: Path | None = None) -> None:
     source = find_source(key)
     if output.exists() and not output.is_file():
         raise UsageError(f"{output}: must be a regular file or not exist")
+
     output = link_target(output)
     check_writable(output)
     if data_dir is not None:
         if not data_dir.is_dir():
             raise UsageError(f"data_dir: {data_dir} is not a directory")
+
         names = source.file, f"{source.file}.gz"
         paths = [path for name in names for path in data_dir.rglob(name)]
         if paths:
@@ -49,11 +51,15 @@ def fetch(key: str, output: Path, data_dir: Path | None = None) -> None:
                     temporary.open("wb") as file,
                 ):
                     shutil.copyfileobj(content, file)
+
                 if fault := find_fault(temporary, source.file, source.checksum):
                     raise DataError(f"{local} (source {key}): {fault}")
+
             log(f"{output}: {key} from {local}")
             return
+
         log(f"{key}: {source.file} not found in {data_dir}; downloading it")
+
     try:
         download(source.urls, output, source.checksum, source.file)
     except DataError as error:
@@ -61,6 +67,7 @@ def fetch(key: str, output: Path, data_dir: Path | None = None) -> None:
             f"source {key}: {error}; or put {source.file} into a directory and give that as --local-data"
             " (in a configuration: data_dir)"
         ) from None
+
     log(f"{output}: {key}; license: {source.license}; cite {source.citation}")
 
 
@@ -83,6 +90,7 @@ def download(
         log(f"{url}: downloading")
         if not resumable:
             part.unlink(missing_ok=True)
+
         resumed = part.exists()
         fault = _receive(url, part)
         if fault is None:
@@ -90,16 +98,21 @@ def download(
             if fault and resumed:  # the first bytes may be those of another version
                 part.unlink()
                 fault = _receive(url, part) or find_fault(part, name, checksum)
+
             if fault:
                 part.unlink(missing_ok=True)
+
         if fault is None:
             part.replace(output)
             return
+
         log(f"{url}: {fault}")
         reasons.append(f"{url}: {fault}")
+
     hint = ""
     if resumable and part.exists():
         hint = f"; {part} has the first {part.stat().st_size:,} bytes, and the next call downloads the rest"
+
     raise DataError(f"{output}: cannot be downloaded ({'; '.join(reasons)}){hint}")
 
 
@@ -110,10 +123,12 @@ def _receive(url: str, part: Path) -> str | None:
         if attempt:
             log(f"{url}: {reason}; trying again")
             time.sleep(PAUSE * 2 ** (attempt - 1))
+
         size = part.stat().st_size if part.exists() else 0
         headers = {"User-Agent": "bigbird-dna", "Accept-Encoding": "identity"}
         if size:
             headers["Range"] = f"bytes={size}-"
+
         try:
             with requests.get(
                 url, headers=headers, stream=True, timeout=TIMEOUT
@@ -122,11 +137,14 @@ def _receive(url: str, part: Path) -> str | None:
                 if size and status == 416:
                     # Complete already, or longer than the file: the checksum tells.
                     return None
+
                 if status >= 400:
                     reason = f"HTTP {status} {response.reason}"
                     if status in _TEMPORARY_STATUS:
                         continue
+
                     return reason
+
                 length = int(response.headers.get("Content-Length", 0))
                 chunks = progress(
                     response.iter_content(_CHUNK), part.stem, length // _CHUNK or None
@@ -134,9 +152,11 @@ def _receive(url: str, part: Path) -> str | None:
                 with part.open("ab" if size and status == 206 else "wb") as file:
                     for chunk in chunks:
                         file.write(chunk)
+
                 return None
         except requests.RequestException as error:
             reason = f"no server, or the connection was lost ({type(error).__name__})"
+
     return reason
 
 
@@ -148,23 +168,30 @@ def find_fault(path: Path, name: str, published: str | None) -> str | None:
     """
     with path.open("rb") as stream:
         start = stream.read(512)
+
     if start.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(_PAGE_STARTS):
         return "a web page instead of the file: the network requires a login, or the file has moved"
+
     if published is not None:
         algorithm, expected = published.split(":")
         digest = checksum(path, algorithm)
         if digest == expected:
             return None
+
         return f"its {algorithm} is {digest}, expected {expected}"
+
     if not start:
         return "the file is empty"
+
     if name.endswith(_GZIP_SUFFIXES):
         if not start.startswith(b"\x1f\x8b"):
             return "the file is not gzip"
+
         try:
             with open_bytes(path) as unpacked:
                 while unpacked.read(1 << 20):
                     pass
         except DataError as error:
             return str(error).removeprefix(f"{path}: ")
+
     return None

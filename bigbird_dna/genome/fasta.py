@@ -35,9 +35,11 @@ def split_records(path: Path) -> Iterator[tuple[str, int, list[bytes]]]:
         for number, line in enumerate(stream, start=1):
             if number == 1:
                 line = line.removeprefix(BOM_UTF8)
+
             if line.startswith(b">"):
                 if header:
                     yield name, header, lines
+
                 words = line[1:].decode("utf-8", "replace").split(maxsplit=1)
                 has_name = words and not line[1:2].isspace()
                 name = words[0] if has_name else ""
@@ -50,8 +52,10 @@ def split_records(path: Path) -> Iterator[tuple[str, int, list[bytes]]]:
                 raise DataError(
                     f"{path}: no FASTA header: the first line does not start with '>' ({start!r})"
                 )
+
     if not header:
         raise DataError(f"{path}: the file contains no FASTA records")
+
     yield name, header, lines
 
 
@@ -61,23 +65,27 @@ def read_fasta(path: Path) -> Iterator[tuple[str, bytes]]:
     for name, header, lines in split_records(path):
         if not name:
             raise DataError(f"{path}: line {header}: the record has no name")
+
         if name in names:
             raise DataError(
                 f"{path}: line {header}: the name {name!r} occurs twice (a name ends at the first blank); "
                 "rename one of the records"
             )
+
         names.add(name)
         letters = b"".join(lines).translate(None, b"\r\n")
         if not letters:
             raise DataError(
                 f"{path}: record {name!r} has no sequence (line {header + 1})"
             )
+
         if first_bad_letter(letters) is not None:
             for number, line in enumerate(lines, start=header + 1):
                 position = first_bad_letter(line.strip(b"\r\n"))
                 if position is not None:
                     what = describe_bad_letter(line[position])
                     raise DataError(f"{path}: record {name!r}, line {number}: {what}")
+
         yield name, letters
 
 
@@ -97,6 +105,7 @@ def read_records(
     for name, letters in read_fasta(path):
         if remaining is None or name in remaining:
             yield name, clean_bytes(letters).decode("ascii")
+
         if remaining is not None:
             remaining.discard(name)
             if not remaining:
@@ -112,10 +121,12 @@ def readable(path: Path | str) -> Iterator[Path]:
     if str(path) != "-":
         yield Path(path)
         return
+
     with scratch_directory() as directory:
         copy = directory / "stdin"
         with copy.open("wb") as stream:
             shutil.copyfileobj(sys.stdin.buffer, stream, 1 << 20)
+
         try:
             yield copy
         except DataError as error:

@@ -38,16 +38,19 @@ def check_name(name: str, what: str, where: str) -> str:
         raise DataError(
             f"{where}: {what} {quoted(name)} begins with the comment character '#'"
         )
+
     if not name.isprintable():
         found = control_character(name)
         if found is not None:
             raise DataError(
                 f"{where}: {what} {quoted(name)} contains a control character ({found})"
             )
+
     if len(name) > _LONGEST_NAME:
         raise DataError(
             f"{where}: {what} {quoted(name)} has more than {_LONGEST_NAME:,} characters"
         )
+
     return name
 
 

@@ -31,6 +31,7 @@ def read_sequences(sequences: Sequences) -> GivenSequences:
     text = _text(sequences)
     if text is not None:
         return GivenSequences([_clean(text, "the sequence")], ["the sequence"])
+
     if (
         not isinstance(sequences, Iterable)
         or isinstance(sequences, Mapping | Set | bytes | bytearray)
@@ -40,6 +41,7 @@ def read_sequences(sequences: Sequences) -> GivenSequences:
             f"sequences: {_what(sequences)} is not a sequence or a list of sequences: give a string, or a "
             "list, array or Series of strings"
         )
+
     # Lists have a method of this name.
     index: Any = getattr(sequences, "index", None)
     index = None if callable(index) else index
@@ -49,8 +51,10 @@ def read_sequences(sequences: Sequences) -> GivenSequences:
         text = _text(item)
         if text is None:
             raise UsageError(f"{name}: {_what(item)} is not a sequence: give a string")
+
         texts.append(_clean(text, name))
         names.append(name)
+
     return GivenSequences(texts, names)
 
 
@@ -73,6 +77,7 @@ def fit_windows(given: GivenSequences, window: int, pad: bool) -> list[str]:
             raise UsageError(
                 f"{name} has {len(text):,} bp, the model's window has {window:,} bp ({PADDING})"
             )
+
     starts = [max(0, (len(text) - window) // 2) for text in given.texts]
     return [
         text[start : start + window]
@@ -85,10 +90,13 @@ def _text(value: object) -> str | None:
     value = getattr(value, "seq", value)
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         value = value.item()  # an array with one text
+
     if isinstance(value, str):
         return str(value)
+
     if type(value).__module__ != "Bio.Seq":
         return None
+
     try:
         return str(value)
     except ValueError:

@@ -32,24 +32,29 @@ def read_bed(path: Path) -> Iterator[tuple[int, list[str], int, int]]:
     path = Path(path)
     if path.is_file() and path.stat().st_size == 0:
         return
+
     checked: set[str] = set()
     for number, line in read_lines(path):
         first = line.split(maxsplit=1)[:1]
         if line.startswith("#") or first in ([], ["track"], ["browser"]):
             continue
+
         fields = line.split("\t") if "\t" in line else line.split()
         try:
             start, end = int(fields[1]), int(fields[2])
         except (ValueError, IndexError):
             start = end = 0
+
         if not fields[0].strip() or not 0 <= start < end <= FURTHEST:
             raise DataError(
                 f"{path}: line {number}: not a contig, start and end with 0 <= start < end: {quoted(line)} "
                 "(starts are 0-based, ends exclusive; a header line must begin with '#')"
             )
+
         if fields[0] not in checked:
             check_name(fields[0], "contig", f"{path}: line {number}")
             checked.add(fields[0])
+
         yield number, fields, start, end
 
 
@@ -102,10 +107,12 @@ def place_peaks(
         if contig is None and assembly.knows(name):
             counts["absent"] += len(starts)
             continue
+
         if contig is None:
             unknown_contigs[name] = len(starts)
             counts["unknown"] += len(starts)
             continue
+
         length = contigs[contig]
         # A reference may contain only the first part of a contig.
         limit = max(length, assembly.lengths.get(name, 0))
@@ -115,6 +122,7 @@ def place_peaks(
                 "check the assembly. If the reference has only a part of the contig, give NCBI's assembly "
                 "report as genome.aliases, which has the full length"
             )
+
         on_reference = starts < length
         counts["absent"] += int(np.count_nonzero(~on_reference))
         starts, ends = starts[on_reference], ends[on_reference]
@@ -123,10 +131,12 @@ def place_peaks(
             starts = np.maximum(starts - widen, 0)
             ends = np.minimum(ends + widen, length)
             parts.append((contig, Intervals(starts, ends)))
+
     if counts["peaks"] and counts["unknown"] == counts["peaks"]:
         raise DataError(
             f"{path}: no peak is on the reference: {assembly.explain_none(peaks, contigs)}"
         )
+
     return PlacedPeaks(Intervals.joined(parts), counts, unknown_contigs)
 
 
@@ -194,10 +204,12 @@ def find_region(
     contig = find(text)
     if contig is not None:
         return Interval(contig, 0, contigs[contig])
+
     region = parse_region(text)
     contig = find(region[0]) if region else None
     if region is None or contig is None:
         return None
+
     length = contigs[contig]
     start = region[1]
     end = length if region[2] is None else region[2]
@@ -205,6 +217,7 @@ def find_region(
         raise UsageError(
             f"region {text}: positions on {contig} must be from 1 to {length:,}"
         )
+
     return Interval(contig, start, end)
 
 
@@ -224,6 +237,7 @@ def find_places(
     """
     if not contigs and regions is None:
         return None
+
     # Its tables are not needed to score all of a file.
     from bigbird_dna.genome.assembly import contig_finder, shown
 
@@ -245,22 +259,27 @@ def find_places(
             else:
                 ends = np.array([region.start]), np.array([region.end])
                 parts.append((region.contig, Intervals(*ends)))
+
         if unknown and not parts:
             raise DataError(
                 f"{where}: no contig {shown(unknown)}: {one_of(unknown[0], known)}"
             )
+
         if unknown:
             log(f"warning: {where} has no contig {shown(unknown)}")
+
         return Intervals.joined(parts)
 
     if regions is None:
         return Places(select(contigs), name)
+
     if not Path(str(regions)).exists() and find_region(str(regions), known, find):
         placed = select([str(regions)])
     else:
         peaks = read_peaks(Path(str(regions)))
         if not peaks:
             raise DataError(f"{regions}: the file contains no regions")
+
         absent = {
             contig: len(intervals.starts)
             for contig, intervals in peaks.items()
@@ -270,13 +289,16 @@ def find_places(
             raise DataError(
                 f"{regions}: none of its contigs ({shown(absent)}) is in {where} ({shown(known)})"
             )
+
         if absent:
             log(
                 f"warning: {regions}: {sum(absent.values()):,} regions on contigs that are not in {where} "
                 f"({shown(absent)})"
             )
+
         parts = [(name(contig), intervals) for contig, intervals in peaks.items()]
         placed = Intervals.joined(parts)
+
     if contigs:
         selected = select(contigs)
         placed = {
@@ -284,4 +306,5 @@ def find_places(
             for contig in placed
             if contig in selected
         }
+
     return Places(placed, name)

@@ -39,6 +39,7 @@ def jaspar_motifs(taxon: str) -> tuple[KnownMotif, ...]:
             "JASPAR's matrices need the package pyjaspar: pip install 'bigbird-dna[motifs]', "
             "or give a file of matrices with --motifs"
         ) from None
+
     database = jaspardb(release=RELEASE)
     try:
         with warnings.catch_warnings():
@@ -46,6 +47,7 @@ def jaspar_motifs(taxon: str) -> tuple[KnownMotif, ...]:
             records = database.fetch_motifs(collection="CORE", tax_group=[taxon])
     finally:
         database.conn.close()
+
     return tuple(
         sorted((_known(one) for one in records), key=lambda motif: motif.matrix)
     )
@@ -59,8 +61,10 @@ def read_motifs(path: Path) -> tuple[KnownMotif, ...]:
     with reading(path, fault, Exception), path.open(encoding="utf-8") as stream:
         records = motifs.parse(stream, "jaspar")  # type: ignore[no-untyped-call]
         found = tuple(_known(record) for record in records)
+
     if not found:
         raise DataError(f"{path}: contains no matrix")
+
     for motif in found:
         counts = motif.counts
         if (
@@ -71,6 +75,7 @@ def read_motifs(path: Path) -> tuple[KnownMotif, ...]:
             raise DataError(
                 f"{path}: matrix {motif.matrix!r:.60}: a position has no or invalid counts"
             )
+
     return found
 
 

@@ -36,10 +36,13 @@ def read_promoters(path: Path) -> list[Locus]:
     suffix = Path(path.name.lower().removesuffix(".gz")).suffix
     if suffix in (".gff3", ".gff", ".gtf"):
         return _checked(path, read_annotation(path))
+
     if suffix == ".bed":
         return _checked(path, _bed_sites(path))
+
     if suffix in (".sga", ".tsv"):
         return _checked(path, _sites(path, suffix == ".sga"))
+
     raise DataError(
         f"{path}: unknown suffix; start sites need .sga, .bed, .gff3, .gtf or .tsv (or .gz)"
     )
@@ -81,7 +84,9 @@ def _sites(path: Path, is_sga: bool) -> Iterator[tuple[int, Locus]]:
                 raise DataError(
                     f"{path}: the header must be {' '.join(COLUMNS)!r} (tab-separated)"
                 )
+
             continue
+
         try:
             if is_sga:
                 contig, feature, position, strand, _, *names = columns
@@ -90,6 +95,7 @@ def _sites(path: Path, is_sga: bool) -> Iterator[tuple[int, Locus]]:
             else:
                 contig, position, strand, name = columns
                 site = int(position)
+
             yield number, Locus(contig, site, strand, name)  # type: ignore[arg-type]
         except ValueError as error:
             raise DataError(f"{path}: line {number}: {error}") from None
@@ -108,7 +114,9 @@ def _bed_sites(path: Path) -> Iterator[tuple[int, Locus]]:
                         raise ValueError(
                             f"thick part {thick_start}-{thick_end} is not inside {start}-{end}"
                         )
+
                     start, end = thick_start, thick_end
+
             position = start if strand == "+" else end - 1
             yield number, Locus(columns[0], position, strand, name)  # type: ignore[arg-type]
         except ValueError as error:
@@ -130,6 +138,7 @@ def prepare_promoters(
     """
     with Reference(reference) as genome:
         contigs = genome.contigs
+
     loci = read_promoters(promoters)
     counts: dict[str, Any] = {"read": len(loci), "lifted": None, "unmapped": None}
     if chain is not None:
@@ -143,6 +152,7 @@ def prepare_promoters(
             Counter(locus.contig for locus in unmapped),
             f"have no unique target in {chain[0].name}",
         )
+
     loci, placed = place(loci, contigs, assembly, str(promoters))
     write_json(output.with_suffix(".json"), counts | placed)
     write_loci(output, loci)
@@ -169,13 +179,16 @@ def place(
         else:
             key = contig, locus.position, locus.strand
             placed.setdefault(key, replace(locus, contig=contig))
+
     if not placed:
         raise DataError(
             f"{where}: no promoter is on the reference: {assembly.explain_none(names, contigs)}"
         )
+
     hint = ""
     if not all(assembly.knows(name) for name in absent):
         hint = f"; if the reference has these contigs under other names, {ALIAS_HINT}"
+
     total = where, "promoters", len(loci)
     why = "are on contigs that are not in the reference"
     warn_of_dropped(*total, absent, why, hint)
@@ -209,15 +222,19 @@ def lift(
         words = line.split()
         if words[:1] == ["chain"] and len(words) not in (12, 13):
             raise DataError(f"{chain}: line {number}: not the header of a chain")
+
         last = line.strip() or last
+
     if not last.isdecimal():  # the last block of a chain is only a size
         raise DataError(f"{chain}: not a chain file, or truncated")
+
     try:
         chains = ChainFile(str(chain))
     except (OSError, ValueError, RuntimeError, LookupError, OverflowError) as error:
         raise DataError(
             f"{chain}: not a usable chain file: {error_text(error)}"
         ) from None
+
     names = list(chains)
     renamed: dict[str, str | None] = {}
     lifted: list[Locus] = []
@@ -225,16 +242,20 @@ def lift(
     for locus in loci:
         if locus.contig not in renamed:
             renamed[locus.contig] = rename(locus.contig, names)
+
         contig = renamed[locus.contig]
         targets = [] if contig is None else chains[contig][locus.position]
         if len(targets) != 1:
             unmapped.append(locus)
             continue
+
         target, position, direction = targets[0]
         strand = locus.strand if direction == "+" else OPPOSITE[locus.strand]
         lifted.append(Locus(target, position, strand, locus.name))
+
     if not lifted:
         raise DataError(
             f"{chain}: no locus can be lifted: the contigs are {shown(renamed)}, the chain's {shown(names)}"
         )
+
     return lifted, unmapped

@@ -108,6 +108,7 @@ class Reference:
             raise DataError(
                 f"{self.path}: the reference has no contig {contig!r}{near}"
             )
+
         start = min(max(interval.start, 0), length)
         end = min(max(interval.end, 0), length)
         if end - start > _BLOCK:
@@ -117,6 +118,7 @@ class Reference:
             numbers = range(first, -(-end // _BLOCK))
             blocks = "".join([self._block(contig, number) for number in numbers])
             sequence = blocks[start - first * _BLOCK : end - first * _BLOCK]
+
         before = min(max(-interval.start, 0), len(interval))
         sequence = ("N" * before + sequence).ljust(len(interval), "N")
         return reverse_complement(sequence) if interval.strand == "-" else sequence
@@ -133,10 +135,12 @@ class Reference:
                 sequence = self.fetch(Interval(contig, 0, self.contigs.get(contig, 0)))
                 letters = np.frombuffer(sequence.encode(), np.uint8)
                 self._contig_letters[contig] = letters
+
             letters = self._contig_letters[contig]
             bases = letters[max(start, 0) : max(start + length, 0)]
             first = max(-start, 0)
             row[first : first + len(bases)] = bases
+
         return windows
 
     def __enter__(self) -> "Reference":
@@ -175,9 +179,11 @@ def open_fasta(path: Path) -> pysam.FastaFile:
             f"{path}: plain gzip does not support random access; write an indexed copy with "
             f"`bigbird-dna prepare reference {path} -o reference.fa.gz`"
         )
+
     bgzip = kind == "bgzip"
     if bgzip:
         require_end_block(path)
+
     status = path.stat()
     key = f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
     digest = hashlib.sha256(os.fsencode(key)).hexdigest()[:32]
@@ -198,7 +204,9 @@ def open_fasta(path: Path) -> pysam.FastaFile:
         except (OSError, UsageError):
             prefix = cached
             _write_index(path, prefix, bgzip)
+
         log(f"indexed {path}")
+
     try:
         with quiet_htslib():
             return pysam.FastaFile(
@@ -268,10 +276,13 @@ def _write_records(
                         for start in range(first, last, _LINE_BASES)
                     ]
                     stream.write(b"\n".join(lines) + b"\n")
+
         if assembly is not None:
             assembly.check_lengths(contigs, where)
+
         with quiet_htslib():
             pysam.faidx(str(fasta), "--fai-idx", str(fai), "--gzi-idx", str(gzi))
+
     return Prepared(contigs, unknown, ambiguous)
 
 
@@ -292,6 +303,7 @@ def extract_regions(
     """
     if megabases is not None and not 0 < megabases < math.inf:
         raise UsageError(f"--megabases {megabases:g}: must be above 0")
+
     check_output(output, [reference])
     entries = GenomeConfig(test=tuple(only), exclude=tuple(exclude))
     regions: defaultdict[str, list[Interval]] = defaultdict(list)
@@ -302,11 +314,14 @@ def extract_regions(
         except ConfigError as error:
             text = str(error).replace("genome.test", "--only")
             raise UsageError(text.replace("genome.exclude", "--exclude")) from None
+
         for region in named:
             if region.kind == "test":
                 regions[region.interval.contig].append(region.interval)
+
         if not regions:
             raise UsageError("--only: all contigs that fit are excluded")
+
         for contig, intervals in regions.items():
             text = ""
             for interval in sorted(intervals):
@@ -314,10 +329,13 @@ def extract_regions(
                 if start < interval.end:
                     bases = genome.fetch(Interval(contig, start, interval.end))
                     text += "N" * (start - len(text)) + bases
+
             if megabases is not None:
                 first = len(text) - len(text.lstrip("N"))
                 text = text[: first + max(1, round(megabases * 1e6))]
+
             records.append((contig, text))
             if megabases is not None:
                 break
+
         write_fasta(output, records)

@@ -128,6 +128,7 @@ def check_letters(text: str, where: str) -> bytes:
             else f"{text[bad]!r} is not a DNA letter"
         )
         raise DataError(f"{where}: position {bad + 1}: {what}")
+
     return raw
 
 
@@ -315,10 +316,12 @@ def centered_tiles(length: int, size: int, stride: int) -> Iterator[int]:
         raise ValueError(
             f"length {length}, size {size} and stride {stride} must be positive"
         )
+
     span = length - size
     if span <= 0:
         yield span // 2
         return
+
     # The fewest steps from either end that leave at most one stride between the two innermost windows.
     steps = max(0, -((stride - span) // (2 * stride)))
     left = range(0, steps * stride + 1, stride)

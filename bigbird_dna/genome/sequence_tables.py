@@ -81,7 +81,9 @@ def read_chunks(path: Path) -> Iterator[pd.DataFrame]:
                 batch.validate(full=True)  # invalid text is detected only on access
                 chunk = batch.to_pandas()
                 yield chunk.astype(object).where(chunk.isna(), chunk.astype(str))
+
         return
+
     with (
         open_bytes(path) as stream,
         reading(path, "not readable as a table", ValueError, csv.Error),
@@ -98,6 +100,7 @@ def read_chunks(path: Path) -> Iterator[pd.DataFrame]:
                     raise DataError(
                         f"{path}: row {number:,} has {len(row)} cells, the first line has {len(header)}"
                     )
+
             table = pd.DataFrame(chunk, columns=pd.Index(header))
             yield table.mask(table.isin(_MISSING))
             first += len(chunk)
@@ -107,14 +110,17 @@ def check_sequence(name: str, text: str, where: str) -> CheckedSequence:
     """Convert a sequence; `DataError` if it is longer than `LONGEST`."""
     if not text:
         return CheckedSequence(name, "", EMPTY, f"{where}: the sequence is empty")
+
     if len(text) > LONGEST:
         raise DataError(
             f"{where}: {len(text):,} bp; a sequence must have 1 to {LONGEST:,} bp"
         )
+
     try:
         letters = check_letters(text, where)
     except DataError as error:
         return CheckedSequence(name, "", INVALID_LETTER, str(error))
+
     lower = sum(map(letters.count, b"acgtnrykmswbdhv"))
     sequence = clean_bytes(letters).decode("ascii")
     return CheckedSequence(name, sequence, lower=lower)
@@ -133,10 +139,13 @@ def stream_checked_sequences(
             number += 1
             name = name or f"record_{number}"
             yield check_sequence(name, text, f"{path}: record {name!r}")
+
         return
+
     for chunk in read_chunks(path):
         if columns.sequence not in chunk:
             raise missing_column(path, columns.sequence, [*chunk], "--sequence-column")
+
         names = chunk.get(columns.name, pd.Series("", chunk.index)).fillna("")
         texts = chunk[columns.sequence].fillna("").str.strip()
         for name, text in zip(names, texts, strict=True):
@@ -144,6 +153,7 @@ def stream_checked_sequences(
             where = f"{path}: row {number:,}"
             name = check_name(name, "the name", where) or f"row_{number}"
             yield check_sequence(name, text, where)
+
     if not number:
         raise DataError(f"{path}: the table contains no rows")
 

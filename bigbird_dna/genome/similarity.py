@@ -54,7 +54,9 @@ def distinct_kmers(
             mixed = (kmers ^ (kmers >> np.uint32(15))) * np.uint32(0x9E3779B1)
             chosen = (mixed >> np.uint32(1)) % np.uint32(fraction) == 0
             kmers, numbers = kmers[chosen], numbers[chosen]
+
         keys.append(np.unique((numbers.astype(np.uint64) << np.uint64(32)) | kmers))
+
     joined = np.concatenate(keys)
     return (joined >> np.uint64(32)).astype(np.int64), joined.astype(np.uint32)
 
@@ -116,9 +118,11 @@ def similar_groups(
                 lowest = np.minimum.reduceat(members, starts)
                 highest = np.maximum.reduceat(members, starts)
                 columns_of = columns_of[:, lowest < highest]
+
             rare, others = columns_of.tocsr(), columns_of.T.tocsr()
             work = rare @ np.diff(columns_of.indptr)
             todo = todo[work[todo] > 0]
+
         size = int(np.searchsorted(np.cumsum(work[todo]), BATCH, "right")) or 1
         rows, todo = todo[:size], todo[size:]
         found = (rare[rows] @ others).tocoo()
@@ -135,4 +139,5 @@ def similar_groups(
                 ends = groups[one[similar]], groups[other[similar]]
                 links = csr_matrix((np.ones(len(ends[0])), ends), shape=(count, count))
                 groups = connected_components(links, directed=False)[1][groups]
+
     return np.asarray(pd.factorize(groups[copies])[0], np.int64)

@@ -102,6 +102,7 @@ def chromatin_files(config: "Config") -> dict[str, Path]:
             "peaks": paths.simulated_peaks,
             "variants": paths.simulated_variants,
         }
+
     found = {}
     for role, name in (
         ("tracks", None if tracks in NOT_FILES else tracks),
@@ -110,8 +111,10 @@ def chromatin_files(config: "Config") -> dict[str, Path]:
     ):
         if name is not None:
             found[role] = locate(name, config.data_dir)
+
     if tracks == TSS:
         found["tracks"] = paths.promoters
+
     return found
 
 
@@ -149,6 +152,7 @@ def find_inputs(config: "Config", *, data_sets: bool = True) -> Inputs:
         raise ConfigError(
             f"chromatin.data.tracks: {TSS} needs promoters.source, the annotated start sites"
         )
+
     entries = [
         ("reference", "genome.reference", genome.reference),
         ("aliases", "genome.aliases", genome.aliases),
@@ -161,17 +165,20 @@ def find_inputs(config: "Config", *, data_sets: bool = True) -> Inputs:
             raise ConfigError(
                 f"genome.reference: assembly {genome.assembly} needs a source or a file"
             )
+
         for _, key, name in entries:
             if name is not None:
                 raise ConfigError(f"{key}: {name} needs genome.reference")
     elif config.data_dir is not None and not Path(config.data_dir).is_dir():
         raise ConfigError(f"data_dir: {config.data_dir} is not a directory")
+
     if data_sets:
         entries.append(
             ("labeled_negatives", "sequences.negatives", sequences.negatives)
         )
         for number, file in enumerate(sequences.files):
             entries.append((labeled_role(number), "sequences.data", file))
+
         if config.has_chromatin:
             tracks = None if data.tracks in NOT_FILES else data.tracks
             entries += [
@@ -186,10 +193,12 @@ def find_inputs(config: "Config", *, data_sets: bool = True) -> Inputs:
     for role, key, name in entries:
         if name is None:
             continue
+
         is_public = role in ("reference", "promoters", "chain", "annotation")
         if is_public and name in known:
             sources[role] = known[name]
             continue
+
         path = locate(name, config.data_dir)
         # The assembly that a chain starts from is only known for sources.
         exists = path.is_file() or (role == "tracks" and path.is_dir())
@@ -198,7 +207,9 @@ def find_inputs(config: "Config", *, data_sets: bool = True) -> Inputs:
             raise ConfigError(
                 f"{key}: {name!r} is not a file {searched(config)}{hint if is_public else ''}"
             )
+
         found[role] = path
+
     if data.tracks == DEEPSEA:
         sources |= deepsea_sources(genome.assembly)
 
@@ -222,6 +233,8 @@ def find_inputs(config: "Config", *, data_sets: bool = True) -> Inputs:
     if config.is_simulated:
         found["reference"] = paths.simulated_reference
         found["promoters"] = paths.simulated_promoters
+
     if config.has_chromatin and data_sets:
         found = {**chromatin_files(config), **found}
+
     return Inputs(found, sources)

@@ -74,6 +74,7 @@ def find_named(
             )
         except UsageError as error:
             raise ConfigError(f"{key}: {error}") from None
+
         if interval is not None:
             named.append(NamedRegion(key, kind, text, interval))
         elif re.search(r"[*?[]", text):
@@ -98,7 +99,9 @@ def find_named(
                 raise ConfigError(
                     f"{what} ({assembly.name}; the reference has {shown(contigs)})"
                 )
+
             log(what)
+
         for interval in matches:
             if interval not in intervals:
                 named.append(NamedRegion(key, kind, text, interval))
@@ -114,6 +117,7 @@ def find_named(
                 f"{first.key}: {first.text!r} overlaps {second.text!r} in {second.key}, on contig "
                 f"{first.interval.contig!r}"
             )
+
     return named
 
 
@@ -193,8 +197,10 @@ class Splits:
             interval = region.interval
             add(interval.contig, interval.start, "train")
             add(interval.contig, interval.end, _SPLITS[region.kind])
+
         for contig, length in contigs.items():
             add(contig, length, "train")
+
         return cls(by_contig)
 
     def intervals(self, split: Split | None) -> list[Interval]:
@@ -244,10 +250,12 @@ class Splits:
                 else:
                     near = (last > region.start - before) & (first < region.end + after)
                     splits[near] = GAP
+
             for region in regions:
                 if split is not None:
                     inside = (starts >= region.start) & (ends <= region.end)
                     splits[inside] = number
+
         return splits
 
     def describe(self) -> dict[str, list[str]]:

@@ -37,7 +37,9 @@ def check_start_sites(loci: Sequence[Locus], reference: Reference) -> list[str]:
         ]
         if len(texts) < FEWEST:
             return []
+
         codes[strand] = np.array([base_codes(text) for text in texts])
+
     # Information of the bases 3 to 38 bp before and after start sites, relative to the mean composition.
     bases = np.concatenate([*codes.values()])
     counts = np.stack([(bases == base).sum(axis=0) for base in range(4)], axis=1) + 1.0
@@ -51,6 +53,7 @@ def check_start_sites(loci: Sequence[Locus], reference: Reference) -> list[str]:
             f"{upstream:.2f} bits of sequence information before the start sites, {downstream:.2f} after "
             "them: strands may be swapped"
         ]
+
     found = []
     for strand, bases in codes.items():
         # (N, L - 1): whether the base is A or G after C or T.
@@ -64,4 +67,5 @@ def check_start_sites(loci: Sequence[Locus], reference: Reference) -> list[str]:
                 f"start sites on {strand} are probably off: {listed.mean():.0%} of them begin with A or G "
                 f"after C or T, but {listed.mean() + gains.mean():.0%} {where}"
             )
+
     return found

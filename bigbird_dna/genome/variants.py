@@ -111,19 +111,25 @@ def find_change(
     shape = _shape(alt)
     if shape is not None:
         return shape
+
     if first_bad_letter(ref.encode("ascii", "replace")) is not None:
         return Note.NOT_BASES
+
     if contig is None:
         return Note.CONTIG_UNKNOWN
+
     end = start + len(ref)
     if start < 0 or end > reference.contigs[contig]:
         return Note.BEYOND_CONTIG
+
     found = reference.fetch(Interval(contig, start, end))
     ref, alt = clean(ref, "REF"), clean(alt, "ALT")
     if any(a != b for a, b in zip(ref, found, strict=True) if b != "N"):
         return Note.REF_MISMATCH
+
     if ref == alt:
         return Note.NO_CHANGE
+
     # Remove the common suffix of both alleles, then their common prefix.
     suffix = len(commonprefix([ref[::-1], alt[::-1]]))  # noqa: RUF071 - for letters
     ref, alt = ref[: len(ref) - suffix], alt[: len(alt) - suffix]
@@ -131,8 +137,10 @@ def find_change(
     change = Change(contig, start + first, ref[first:], alt[first:])
     if "N" in found[first : first + len(change.ref)]:
         return Note.REF_UNKNOWN
+
     if "N" in change.ref + change.alt:
         return Note.AMBIGUOUS
+
     return _left_aligned(change, reference)
 
 
@@ -149,6 +157,7 @@ def allele_windows(
     lefts = [(size - longer) // 2 + offset for offset in offsets]
     if min(lefts) < 0 or max(lefts) + longer > size:
         return None
+
     before, end = max(lefts), change.start + len(change.ref)
     after = size - min(lefts) - min(len(change.ref), len(change.alt))
     left_side = reference.fetch(
@@ -172,14 +181,19 @@ def _shape(alt: str) -> Note | None:
     """Classify an ALT that is not a sequence of A C G T and IUPAC codes; None for a sequence."""
     if alt == ".":
         return Note.NO_ALT
+
     if alt == "*":
         return Note.SPANNING_DELETION
+
     if _BREAKEND.fullmatch(alt):
         return Note.BREAKEND
+
     if "<" in alt:
         return Note.SYMBOLIC
+
     if first_bad_letter(alt.encode("ascii", "replace")) is not None:
         return Note.NOT_BASES
+
     return None
 
 
@@ -192,6 +206,7 @@ def _left_aligned(change: Change, reference: Reference) -> Change:
     contig, start, ref, alt = change
     if ref and alt:
         return change
+
     moved = ref or alt
     size = len(moved)
     shift, reach = 0, _LOOKED_AT
@@ -205,10 +220,13 @@ def _left_aligned(change: Change, reference: Reference) -> Change:
             and before[-1 - steps] == moved[-1 - (shift + steps) % size]
         ):
             steps += 1
+
         shift += steps
         if steps < len(before):
             break
+
         reach *= 2
+
     turn = shift % size
     moved = moved[size - turn :] + moved[: size - turn]
     return Change(contig, start - shift, moved if ref else "", moved if alt else "")
@@ -219,6 +237,7 @@ def right_shift(change: Change, reference: Reference) -> int:
     contig, start, ref, alt = change
     if ref and alt:
         return 0
+
     moved, end, length = ref or alt, start + len(ref), reference.contigs[contig]
     shift, reach = 0, _LOOKED_AT
     while end + shift < length:
@@ -231,5 +250,7 @@ def right_shift(change: Change, reference: Reference) -> int:
         shift += steps
         if steps < len(behind):
             break
+
         reach *= 2
+
     return shift

@@ -55,6 +55,7 @@ def open_vcf(path: Path | str, name: object = None) -> Iterator[pysam.VariantFil
         try:
             with Path(path).open("rb") as stream:
                 start = stream.read(4)
+
             plain = Path(path)
             if start[:2] == b"\x1f\x8b" and start[3:] != b"\x04":
                 # pysam reads bgzip, but no other gzip files
@@ -62,6 +63,7 @@ def open_vcf(path: Path | str, name: object = None) -> Iterator[pysam.VariantFil
                 plain = Path(folder, "variants.vcf")
                 with gzip.open(path) as packed, plain.open("wb") as unpacked:
                     shutil.copyfileobj(packed, unpacked)
+
             vcf = stack.enter_context(pysam.VariantFile(str(plain)))
         except FileNotFoundError:
             raise DataError(f"{name}: no such file") from None
@@ -71,11 +73,13 @@ def open_vcf(path: Path | str, name: object = None) -> Iterator[pysam.VariantFil
             raise DataError(
                 f"{name}: not a VCF or BCF file: it must begin with ##fileformat=VCF and have a line #CHROM"
             ) from None
+
         try:
             if vcf.compression == "BGZF":
                 vcf.check_truncation()
         except OSError:
             raise DataError(f"{name}: the file is truncated") from None
+
         yield vcf
 
 
@@ -93,6 +97,7 @@ def read_vcf(vcf: pysam.VariantFile, name: object) -> Iterator[Variant]:
             record = next(vcf, None)
             if record is None:
                 return
+
             contig, pos = record.contig, record.pos
             ref = record.ref or "."
             alts = record.alts or (".",)
@@ -102,12 +107,16 @@ def read_vcf(vcf: pysam.VariantFile, name: object) -> Iterator[Variant]:
             raise DataError(
                 f"{where}: not a record of a VCF with these columns"
             ) from None
+
         if not contig or " " in contig:
             raise DataError(f"{where}: CHROM {contig!r} is not a contig name")
+
         if ref == ".":
             raise DataError(f"{where}: REF is empty")
+
         if len(alts) > 1 and not {"", "."}.isdisjoint(alts):
             raise DataError(f"{where}: ALT has an empty allele")
+
         before = f", after {contig}:{pos}"
         yield Variant(contig, record.start, ref, alts, identifier, line)
 
@@ -132,8 +141,10 @@ def check_assembly(
             compared += 1
         elif note == Note.NO_CHANGE:
             compared += 1
+
         if compared == CHECKED_RECORDS:
             break
+
     if 2 * differing > compared:
         first = "first " if compared == CHECKED_RECORDS else ""
         raise DataError(
@@ -159,6 +170,7 @@ def contig_lines(
         contig = find(name)
         if contig is not None and name not in declared:
             names.setdefault(contig, []).append(name)
+
     return [
         f"##contig=<ID={name},length={length}>"
         for contig, length in contigs.items()

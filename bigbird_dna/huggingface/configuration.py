@@ -64,8 +64,10 @@ def encoder_config(
             raise ModelError(
                 f"{source}: pad_token_id and max_position_embeddings must be numbers"
             ) from None
+
         changes = {"max_position_embeddings": positions, "type_vocab_size": 2}
         values = {**values, **changes, "model_type": MODEL_TYPE}
+
     fields = {field: values.get(key, default) for field, key, default in _FIELDS}
     for key, supported in (
         ("model_type", (MODEL_TYPE, ROBERTA_TYPE)),
@@ -81,14 +83,17 @@ def encoder_config(
             raise ModelError(
                 f"{source}: {key} {shortened(repr(values.get(key)))} is not supported, only {names}"
             )
+
     fields["attention"] = _ATTENTIONS[fields["attention"]]
     fields["activation"] = _ACTIVATIONS[fields["activation"]]
     exported = values.get(PACKAGE_KEY)
     if isinstance(exported, dict) and "random_seed" in exported:
         fields["random_seed"] = exported["random_seed"]
+
     if fields["attention"] == "bigbird":
         fields["attention_dropout"] = 0.0  # as in HuggingFace
         fields["compatibility"] = compatibility
+
     try:
         return EncoderConfig(**fields, global_blocks=2, window_blocks=3)
     except ValidationError as error:
@@ -122,10 +127,12 @@ def huggingface_config(config: EncoderConfig, source: str) -> dict[str, Any]:
                 f"{source}: encoder.{field} {configured}: HuggingFace's BigBird supports only "
                 f"{' and '.join(map(str, allowed))}"
             )
+
     if sparse and not config.random_blocks:
         raise ModelError(
             f"{source}: encoder.random_blocks 0: HuggingFace's BigBird needs at least 1"
         )
+
     values = {key: getattr(config, field) for field, key, _ in _FIELDS}
     inverse = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
     return values | {

@@ -145,13 +145,16 @@ def import_huggingface(
             f"there is a network, with `hf download {directory} --local-dir {directory.name}`, and give the "
             "directory"
         )
+
     if not path.is_file():
         raise ModelError(
             f"{directory}: not a checkpoint directory: config.json is missing"
         )
+
     values = read_object(path)
     if "auto_map" in values:
         log(f"{path}: auto_map is ignored: code of checkpoints is never executed")
+
     config = encoder_config(values, compatibility, str(path))
     names = [str(name) for name in values.get("architectures") or ()]
     name = next((name for name in names if name in ARCHITECTURES), None)
@@ -160,6 +163,7 @@ def import_huggingface(
             f"{path}: architectures {shortened(repr(names))} are not supported; supported: "
             f"{', '.join(ARCHITECTURES)}"
         )
+
     architecture = ARCHITECTURES[name]
     loaded_tokenizer = find_tokenizer(directory, config.vocabulary, tokenizer)
     tensors = read_tensors(directory)
@@ -167,10 +171,12 @@ def import_huggingface(
         tied = tensors.pop(second, None)
         if tied is None:
             continue
+
         if not torch.equal(tensors.setdefault(first, tied), tied):
             raise ModelError(
                 f"{directory}: {second!r} differs from {first!r}: untied weights are not supported"
             )
+
     if name == "RobertaForMaskedLM":
         # The first rows of the position table have no token, and both sentences have the only token type.
         for kind, rows in (
@@ -180,6 +186,7 @@ def import_huggingface(
             table = f"roberta.embeddings.{kind}_embeddings.weight"
             if table in tensors:
                 tensors[table] = tensors[table][rows]
+
     settings = _settings(architecture, values, loaded_tokenizer, tensors, path)
 
     network = build_without_values(directory, lambda: build_network(config, settings))
@@ -190,21 +197,26 @@ def import_huggingface(
         is_bias = theirs.endswith(("query.bias", "key.bias", "value.bias"))
         if tensor is None and is_bias and not values.get("use_bias", True):
             tensor = torch.zeros(value.shape, device="cpu")
+
         if tensor is None:
             raise ModelError(f"{directory}: tensor {theirs!r} is missing")
+
         if tensor.shape != value.shape or not tensor.is_floating_point():
             raise ModelError(
                 f"{directory}: tensor {theirs!r} has type {tensor.dtype} and shape "
                 f"{shortened(str(tuple(tensor.shape)))}; config.json specifies {tuple(value.shape)}"
             )
+
         weights[key] = tensor.float()
         check_finite(weights[key], theirs, directory)
+
     # Most checkpoints contain the [CLS] projection, which only the next-sentence head uses.
     unexpected = sorted(key for key in tensors if ".pooler." not in f".{key}")
     if unexpected:
         raise ModelError(
             f"{directory}: unexpected tensor {shortened(repr(unexpected[0]))}, not part of {architecture.name}"
         )
+
     network.load_state_dict(weights, assign=True)
 
     model = make_model(network.eval(), loaded_tokenizer, config, settings, output)
@@ -227,6 +239,7 @@ def read_tensors(directory: Path) -> dict[str, Tensor]:
         raise ModelError(
             f"{directory}: weights missing: expected model.safetensors or pytorch_model.bin, or their shards"
         )
+
     tensors: dict[str, Tensor] = {}
     for file in files:
         try:
@@ -234,15 +247,18 @@ def read_tensors(directory: Path) -> dict[str, Tensor]:
                 content = load_file(file)
             else:
                 content = torch.load(file, map_location="cpu", weights_only=True)
+
             for name, tensor in content.items():
                 if not isinstance(tensor, Tensor):
                     raise TypeError(f"{name} is not a tensor")
+
                 if not name.endswith(("position_ids", "embeddings.token_type_ids")):
                     tensors[name] = tensor
         except Exception as error:  # damaged pickles raise errors of any type
             raise ModelError(
                 f"{file}: damaged, or contains other objects than tensors"
             ) from error
+
     return tensors
 
 
@@ -262,6 +278,7 @@ def _settings(
         return PretrainingSettings(
             next_sentence=architecture.name == "BigBirdForPreTraining"
         )
+
     if architecture.task != "classification":
         return SETTINGS[architecture.task]()
 
@@ -272,6 +289,7 @@ def _settings(
             f"{path}: id2label must map numbers to names, as many as the {count} rows of "
             "classifier.out_proj.weight"
         )
+
     labels = tuple(
         str(names.get(str(index), f"LABEL_{index}")) for index in range(count)
     )
@@ -284,6 +302,7 @@ def _settings(
         except (KeyError, TypeError, ValueError) as error:
             reason = shortened(" ".join(repr(error).split()), 200)
             raise ModelError(f"{path}: {PACKAGE_KEY}: damaged: {reason}") from None
+
     problem = values.get("problem_type")
     kind: LabelKind | None = None
     if problem == "multi_label_classification":
@@ -292,8 +311,10 @@ def _settings(
         kind = "multiclass"
     elif problem in (None, "regression"):
         kind = "regression"
+
     if not tokenizer.is_dna or kind is None:
         return ClassificationSettings(outputs=count, labels=labels, pooling="cls")
+
     standardized = count if kind == "regression" else 0
     return SequenceSettings(
         kind=kind,
@@ -350,8 +371,10 @@ def export_huggingface(path: Path, output: Path) -> str:
                 raise ModelError(
                     f"{path}: HuggingFace's BigBird does not support {key} {getattr(settings, key)!r}"
                 )
+
         if any(getattr(settings, "means", ())):
             raise ModelError(f"{path}: HuggingFace's BigBird does not support means")
+
         labels: tuple[str, ...] = ("promoter",)
         # The library treats one output as regression unless this key declares it a logit.
         problem: str | None = "multi_label_classification"
@@ -363,35 +386,42 @@ def export_huggingface(path: Path, output: Path) -> str:
                 problem = "regression"
         elif isinstance(settings, ClassificationSettings):
             labels, problem = settings.labels, None
+
         values["id2label"] = {str(index): label for index, label in enumerate(labels)}
         values["label2id"] = {label: index for index, label in enumerate(labels)}
         values["problem_type"] = problem
+
     if name is None:
         raise ModelError(
             f"{path}: HuggingFace's BigBird does not support {model.task} models"
         )
+
     values["architectures"] = [name]
 
     architecture = ARCHITECTURES[name]
     tensors = {}
     for key, tensor in model.network.state_dict().items():
         tensors[huggingface_name(key, architecture)] = tensor.clone().contiguous()
+
     if name != "BigBirdForQuestionAnswering":
         # Unused, but HuggingFace would initialize it randomly and warn.
         size = config.hidden
         pooler = f"{architecture.prefix}pooler"
         tensors.setdefault(f"{pooler}.weight", torch.zeros(size, size, device="cpu"))
         tensors.setdefault(f"{pooler}.bias", torch.zeros(size, device="cpu"))
+
     with atomic_directory(output) as temporary:
         write_json(temporary / "config.json", values)
         weights = temporary / "model.safetensors"
         save_file(tensors, weights, {"format": "pt"})
         weights.chmod(0o644)
         write_tokenizer(tokenizer, temporary, config.max_length)
+
     if config.attention == "bigbird" and config.compatibility == "none":
         full = (5 + 2 * config.random_blocks) * config.block_size
         log(
             f"{output}: HuggingFace's evaluation uses no random blocks: above {full:,} tokens its outputs "
             "differ from this model's"
         )
+
     return name

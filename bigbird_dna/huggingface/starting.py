@@ -20,16 +20,19 @@ def find_start(config: Config) -> Path:
     name = config.pretraining.start_from
     if name is None:
         raise ConfigError(f"{KEY} is null: no model to start from")
+
     path = find_model(locate(name, config.data_dir))
     if not path.is_dir():
         where = searched(config)
         raise ConfigError(
             f"{KEY}: {name!r} is not a directory {where}, nor the name of a bundled model"
         )
+
     if not (path / CONFIG).is_file():
         raise ConfigError(
             f"{KEY}: {path} is not the directory of a model: {CONFIG} is missing"
         )
+
     return path
 
 
@@ -61,6 +64,7 @@ def with_start(config: Config) -> Config:
     """
     if config.pretraining.start_from is None:
         return config
+
     path, encoder = find_start(config), config.encoder
     try:
         values = read_object(path / CONFIG)
@@ -71,6 +75,7 @@ def with_start(config: Config) -> Config:
             stored = read_encoder_config(path)
     except ModelError as error:
         raise ConfigError(f"{KEY}: {error}") from None
+
     changes = {}
     for key in sorted(encoder.model_fields_set):
         configured, value = getattr(encoder, key), getattr(stored, key)
@@ -83,4 +88,5 @@ def with_start(config: Config) -> Config:
             raise ConfigError(
                 f"encoder.{key} {configured}: the model in {KEY} has {value}; remove the key, or set that value"
             )
+
     return config.model_copy(update={"encoder": stored.model_copy(update=changes)})

@@ -37,21 +37,27 @@ def find_tokenizer(
             raise ModelError(
                 f"{directory}: tokenizer missing (tokenizer.json or {_TEXT_FILE}); give one with --tokenizer"
             )
+
         file = present[0]
+
     content, source = read_content(file), str(file)
     special = special_names(directory)
     if file.suffix == ".json":
         return JsonTokenizer(content, None, vocabulary, names=special, source=source)
+
     try:
         tokenizer = DnaTokenizer(content, source)
     except ModelError as error:
         if "not a tokenizer of DNA" not in str(error):
             raise
+
         return TextTokenizer(content, None, vocabulary, names=special, source=source)
+
     if tokenizer.vocabulary != vocabulary:
         raise ModelError(
             f"{file}: {tokenizer.vocabulary} tokens, the model has {vocabulary} (vocab_size)"
         )
+
     return tokenizer
 
 
@@ -88,6 +94,7 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path, positions: int) -> No
         bpe_tokenizer(tokenizer).save(str(directory / "tokenizer.json"))
     else:
         tokenizer.save(directory / "tokenizer.json")
+
     special = {
         f"{role}_token": tokenizer.pieces[index]
         for role, index in tokenizer.specials._asdict().items()
@@ -109,6 +116,7 @@ def bpe_tokenizer(tokenizer: DnaTokenizer) -> Any:
         raise ModelError(
             "a tokenizer for HuggingFace needs its library; run pip install 'bigbird-dna[hf]'"
         ) from None
+
     pieces = tokenizer.pieces
     ids = {piece: index for index, piece in enumerate(pieces)}
     library = tokenizers.Tokenizer(
@@ -142,10 +150,13 @@ def merges(pieces: tuple[str, ...]) -> list[tuple[str, str]]:
     for piece in pieces:
         if piece not in bases:
             continue
+
         divisions = []
         for cut in range(1, len(piece)):
             left, right = piece[:cut], piece[cut:]
             if left in bases and right in bases:
                 divisions.append((not piece.startswith(right), cut, left, right))
+
         pairs += [(left, right) for *_, left, right in sorted(divisions)]
+
     return pairs

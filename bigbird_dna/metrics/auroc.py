@@ -136,14 +136,18 @@ def rank_rows(labels: ArrayLike, scores: ArrayLike) -> Ranking | None:
     y, x = np.asarray(labels).astype(bool), np.asarray(scores)
     if x.dtype != np.float32:
         x = x.astype(np.float64)
+
     if y.shape != x.shape or y.ndim != 1:
         raise ValueError(
             f"labels {y.shape} and scores {x.shape} must be 1-D of the same length"
         )
+
     if np.isnan(x).any():
         raise ValueError("scores contain NaN")
+
     if y.all() or not y.any():
         return None
+
     return rank(x[y], x[~y])
 
 
@@ -155,6 +159,7 @@ def ascending(scores: NDArray[Any]) -> tuple[NDArray[Any], Counts]:
     if scores.dtype != np.float32 or len(scores) >= 1 << 32:
         order = np.argsort(scores)
         return scores[order], order
+
     bits = (scores + np.float32(0)).view(np.int32)  # no −0, which is equal to 0
     bits ^= (bits >> 31) & np.int32(0x7FFFFFFF)  # in the order of the scores
     keys = bits.astype(np.int64)
@@ -196,6 +201,7 @@ def auroc(
     ranking = rank_rows(labels, scores)
     if ranking is None:
         return UNDEFINED
+
     ids = None if blocks is None else ids_by_class(labels, blocks)
     return auroc_estimate(
         ranking.area, spread_of(ranking.positives, ranking.negatives, ids)
@@ -228,15 +234,18 @@ def spread_of(positives: Counts, negatives: Counts, ids: ClassIds | None) -> Spr
         units = min(m, n)
         if units < FEWEST_UNITS:
             return Spread(math.nan, units, math.inf, no_deviations)
+
         variance = positives.var(ddof=1) / m / n**2 + negatives.var(ddof=1) / n / m**2
         error = math.sqrt(variance) / 2
         error = error if error > ROUNDING else 0.0
         return Spread(error, units, math.inf, no_deviations)
+
     length = 1 + max(int(ids[0].max()), int(ids[1].max()))
     sizes = np.stack([np.bincount(of, minlength=length) for of in ids])
     units = int((sizes > 0).sum(axis=1).min())
     if units < FEWEST_UNITS:
         return Spread(math.nan, units, math.inf, no_deviations)
+
     effective = float(np.min(sizes.sum(axis=1) ** 2 / (sizes**2).sum(axis=1)))
     effective = max(effective, float(FEWEST_UNITS))
     deviations: Any = np.bincount(ids[0], positives, length)
@@ -265,6 +274,7 @@ def auroc_difference(
     one, two = rank_rows(labels, first), rank_rows(labels, second)
     if one is None or two is None:
         return Difference()
+
     ids = None if blocks is None else ids_by_class(labels, blocks)
     return ranking_difference(one, two, (first, second), ids)
 
@@ -281,13 +291,16 @@ def ranking_difference(
     spread = spread_of(positives, one.negatives - two.negatives, ids)
     if spread.units < FEWEST_UNITS:
         return Difference(value)
+
     if spread.error:
         p = 2 * float(stdtr(spread.freedom, -abs(value) / spread.error))
     else:
         first, second = (np.unique(x, return_inverse=True)[1] for x in scores)
         if not np.array_equal(first, second):
             return Difference(value)
+
         p = 1.0
+
     half = t_quantile(spread.freedom) * spread.error
     return Difference(value, max(value - half, -1.0), min(value + half, 1.0), p)
 
@@ -325,6 +338,7 @@ def discoveries(p_values: ArrayLike) -> NDArray[np.bool_]:
     if significant.any():
         adjusted = false_discovery_control(values[significant])
         significant[significant] = adjusted <= FALSE_DISCOVERY_RATE
+
     return significant
 
 
@@ -341,18 +355,26 @@ def auroc_note(positives: int, negatives: int, area: Estimate) -> str:
     """Return why an AUROC or its interval is missing or of another kind; "" if there is nothing to note."""
     if not positives and not negatives:
         return "no measured row"
+
     if not positives:
         return "no positives"
+
     if not negatives:
         return "no negatives"
+
     if positives == 1:
         return "only one positive: no interval of AUROC"
+
     if negatives == 1:
         return "only one negative: no interval of AUROC"
+
     if math.isnan(area.low) and area.value == 0.5:
         return "all scores are equal: no interval of AUROC"
+
     if math.isnan(area.low):
         return "too few blocks of sequence with positives or negatives: no interval of AUROC"
+
     if area.value in (0.0, 1.0):
         return "classes fully separated: interval of AUROC from pairs of rows or blocks"
+
     return ""

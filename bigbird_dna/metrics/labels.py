@@ -90,21 +90,25 @@ def binary_metrics(
     y, p = np.asarray(labels), np.asarray(probabilities, np.float64)
     if not np.isin(y, (0, 1)).all():
         raise ValueError("labels must be 0 or 1")
+
     ids = None
     if blocks is not None:
         ids = np.unique(np.asarray(blocks), return_inverse=True)[1]
+
     area = auroc(y, p, ids)
     n, positives = len(y), int(y.sum())
     note = auroc_note(positives, n - positives, area)
     if math.isnan(area.value):
         nan = math.nan
         return BinaryMetrics(n, positives, *UNDEFINED, *UNDEFINED, nan, nan, note)
+
     values = [weighted_areas(y, p, np.ones((1, n)))[1]]
     groups = np.arange(n) if ids is None else ids
     count = int(groups.max()) + 1
     generator = np.random.default_rng(seed)
     for counts in draw_counts(generator, count, resamples * (count > 1), _SPACE * n):
         values.append(weighted_areas(y, p, counts[:, groups].astype(float))[1])
+
     auprc = np.concatenate(values)
     called = p >= THRESHOLD
     return BinaryMetrics(
@@ -126,6 +130,7 @@ def weighted_areas(labels: Labels, scores: Labels, weights: Floats) -> Floats:
     ranking = rank_rows(labels, scores)
     if ranking is None:
         return np.full((2, len(weights)), np.nan)
+
     y = labels.astype(bool)
     order = np.argsort(-scores.astype(np.float64), kind="stable")
     positives, negatives = order[y[order]], order[~y[order]]
@@ -154,6 +159,7 @@ def weighted_correlations(labels: Labels, scores: Labels, weights: Floats) -> Fl
             of_values: Any = np.corrcoef(pair)
             of_ranks: Any = np.corrcoef(rankdata(pair, axis=1))
             values[:, number] = of_values[0, 1], of_ranks[0, 1]
+
     return values
 
 
@@ -218,6 +224,7 @@ def label_metrics(
                     row["note"] = "no label"
                 elif constant:
                     row["note"] = f"all {' and '.join(constant)} are equal"
+
                 if len(y) > 1 and np.ptp(y):
                     row["r2"] = sk.r2_score(y, p)
             else:
@@ -229,50 +236,64 @@ def label_metrics(
                     called = p >= THRESHOLD
                     if kind == "multiclass":
                         called = values.argmax(axis=1) == t
+
                     row["f1"] = sk.f1_score(y, called, zero_division=0)
                     row["mcc"] = sk.matthews_corrcoef(y, called)
                     row["balanced_accuracy"] = sk.balanced_accuracy_score(y, called)
+
                 if first is not None:
                     lead = auroc_difference(y, best[known[:, t], t], p, blocks)
                     row |= _cells("auroc_difference", lead.estimate)
+
             of_outputs.append(row)
+
         samples = np.stack(sampled)
         if first is None:
             first = samples[:, :1]
+
         differences = first - samples[:, :1]
         if name == next(iter(scores)):
             differences = np.full_like(differences, np.nan)
+
         samples = np.concatenate([samples, differences], axis=1)
         sampled_names = (*names[:2], f"{names[0]}_difference")
         for row, table in zip(of_outputs, samples, strict=True):
             for metric, column in zip(sampled_names, table, strict=True):
                 if metric not in row:
                     row |= _cells(metric, _estimate(column[:1] if many else column))
+
         if several:
             frame = pd.DataFrame(of_outputs).reindex(columns=names)
             row = {"output": MACRO, "model": name, "n": int(known.any(axis=1).sum())}
             row["note"] = ""
             for metric in names[2:]:
                 row[metric] = frame[metric].mean()
+
             defined = ~np.isnan(samples)
             means = divide(np.nansum(samples, axis=0), defined.sum(axis=0), np.nan)
             for metric, column in zip(sampled_names, means, strict=True):
                 row |= _cells(metric, _estimate(column))
+
             if kind == "multiclass":
                 true, called = labels.argmax(axis=1), values.argmax(axis=1)
                 row["mcc"] = sk.matthews_corrcoef(true, called)
                 row["balanced_accuracy"] = sk.recall_score(
                     true, called, labels=np.unique(true), average="macro"
                 )
+
             defined_outputs = int(frame[names[0]].notna().sum())
             if defined_outputs < len(outputs):
                 row["note"] = f"mean over {defined_outputs} of {len(outputs)} outputs"
+
             rows.append(row)
+
         rows += of_outputs
+
     columns = ["output", "model", "n", *["positives"] * (not is_regression)]
     for metric in (*names, f"{names[0]}_difference"):
         has_interval = metric in names[:2] or metric.endswith("difference")
         columns += [f"{metric}{end}" for end in ENDS] if has_interval else [metric]
+
     table = pd.DataFrame(rows).reindex(columns=[*columns, "note"])
     order = {output: number for number, output in enumerate([MACRO, *outputs])}
     table = table.sort_values(

@@ -48,10 +48,13 @@ def calibration_metrics(
     y, p = np.asarray(labels, np.float64), np.asarray(probabilities, np.float64)
     if y.shape != p.shape or not np.isin(y, (0, 1)).all():
         raise ValueError("labels must be 0 or 1, one per probability")
+
     if not ((p >= 0) & (p <= 1)).all():  # false for NaN too
         raise ValueError("probabilities must be from 0 to 1")
+
     if not len(y):
         return CalibrationMetrics(*[math.nan] * len(CalibrationMetrics._fields))
+
     curve = reliability(y, p)
     gaps = (curve["fraction"] - curve["probability"]).abs()
     error = float((curve["rows"] * gaps).sum()) / len(y)
@@ -68,6 +71,7 @@ def calibration_metrics(
         scale = len(deviations) / (len(deviations) - 1)
         half = Z95 * math.sqrt(scale * float(deviations @ deviations)) / len(y)
         low, high = max(brier - half, 0.0), min(brier + half, 1.0)
+
     return CalibrationMetrics(
         error, expected, brier, low, high, float(p.mean()), float(y.mean())
     )

@@ -153,6 +153,7 @@ def sampled_aurocs(
         assert ranking is not None
         areas.append(ranking.area)
         spreads.append(spread_of(ranking.positives, ranking.negatives, ids))
+
     deviations = np.stack([spread.deviations for spread in spreads])
     return SampledMetrics(np.array(areas), deviations, spreads[0].freedom)
 
@@ -214,6 +215,7 @@ def _half_width(metrics: SampledMetrics) -> float | None:
     mean = metrics.deviations.mean(axis=0)
     if not mean.size:
         return None
+
     of_data = float(mean @ mean) if np.ptp(mean) > ROUNDING else 0.0
     of_seeds = excess = 0.0
     if seeds > 1:
@@ -221,12 +223,15 @@ def _half_width(metrics: SampledMetrics) -> float | None:
         apart = metrics.deviations - mean
         interaction = float((apart * apart).sum()) / (seeds - 1) / seeds
         excess = max(of_seeds - interaction, 0.0)
+
     variance = of_data + excess
     if variance <= ROUNDING**2:
         return 0.0
+
     wide = t_quantile(metrics.freedom) ** 2 * of_data
     if not of_seeds:
         return math.sqrt(wide)
+
     wide += t_quantile(seeds - 1) ** 2 * excess
     uncertainty = of_data**2 / metrics.freedom + of_seeds**2 / (seeds - 1)
     narrow = t_quantile(variance**2 / uncertainty) ** 2 * variance
@@ -256,7 +261,9 @@ def bits_per_base(
         difference = UNDEFINED
         if name != model:
             difference = mean_over_seeds(of_model.minus(rate), (-math.inf, math.inf))
+
         table[name] = Rate(mean_over_seeds(rate, (0.0, math.inf)), difference)
+
     return table
 
 
@@ -275,6 +282,7 @@ def sampled_rates(
     deviations = (by_block - rates[:, None] * covered) / total
     if len(covered) < FEWEST_UNITS:
         return SampledMetrics(rates, deviations[:, :0])
+
     freedom = max(float(total**2 / (covered @ covered)), FEWEST_UNITS) - 1
     return SampledMetrics(
         rates, deviations * math.sqrt((freedom + 1) / freedom), freedom

@@ -76,9 +76,11 @@ class BaseReader(nn.Module):
             raise RuntimeError(
                 "bases of tokens need the tokenizer of the ids: call attach_tokenizer first"
             )
+
         if self._tables[0].device != ids.device:
             codes, lengths, rows = (copied(x, ids.device) for x in self._tables)
             self._tables = codes, lengths, rows
+
         codes, lengths, rows = self._tables
         k, unknown = self.k, 4**self.k
 
@@ -95,6 +97,7 @@ class BaseReader(nn.Module):
         numbers = torch.zeros_like(text[:count])
         for offset in range(k):
             numbers = 4 * numbers + text[offset : offset + count]
+
         starts = sizes.cumsum(0, dtype=torch.int32) - sizes
         return rows[numbers.clamp_max_(unknown)], starts.view(len(ids), -1)
 

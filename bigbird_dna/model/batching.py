@@ -81,9 +81,11 @@ def placed_rows(
             start = round((len(ids) - room) * anchor)
             skipped = int(tokenizer.piece_lengths[ids[:start]].sum())
             ids = ids[start : start + room]
+
         row = np.empty(len(ids) + 2, dtype=np.int32)
         row[0], row[1:-1], row[-1] = tokenizer.cls_id, ids, tokenizer.sep_id
         rows.append((row, skipped))
+
     return rows
 
 
@@ -120,10 +122,13 @@ def run_rows(
             results = on_cpu(rows, run, batch_size, most)
         else:
             results = in_calls(network, rows, run, pad_id, device)
+
         for numbers, values in results:
             if not len(result):
                 result = np.empty((len(rows), *values.shape[1:]), np.float32)
+
             result[numbers] = values
+
     return result
 
 
@@ -140,6 +145,7 @@ def on_cpu(
         alike = list(group)
         size = max(1, min(most, SHARED_TOKENS // length))
         calls += [alike[start : start + size] for start in range(0, len(alike), size)]
+
     # The longest first, so that threads end at the same time.
     calls.sort(key=lambda numbers: -len(numbers) * lengths[numbers[0]])
     narrow = narrowed(torch.device("cpu"))
@@ -165,6 +171,7 @@ def on_cpu(
         finally:
             # A worker has changed the default of new threads.
             torch.set_num_threads(threads)
+
     for number, length in enumerate(lengths):
         if length > LONG:
             yield call([number])
@@ -205,9 +212,12 @@ def in_calls(
                 raise UsageError(
                     f"the device's memory is too small for {size} sequences of {width} tokens per batch"
                 ) from None
+
             if waiting is not None:
                 yield waiting[0], waiting[1].cpu().numpy()
+
             waiting = numbers, values[: len(numbers)]
+
     if waiting is not None:
         yield waiting[0], waiting[1].cpu().numpy()
 
@@ -268,6 +278,7 @@ def bin_rows(
     encoded = tokenizer.split_batch(list(sequences), phase, threads)
     if not len(encoded):
         return BinRows([], np.empty((*bins.shape, 2), np.int64))
+
     tokens = np.concatenate(encoded)
     counts = np.array([len(ids) for ids in encoded])
     ends = np.cumsum(counts)  # (N,) cumulative number of tokens up to each window's end

@@ -41,6 +41,7 @@ def describe_model(model: LoadedModel) -> dict[str, str]:
         facts["window"] = f"{window:,} bp, the TSS after {upstream:,} bp"
         if model.settings.negative_set:
             facts["negative set"] = model.settings.negative_set
+
     if isinstance(model, LoadedChromatinModel):
         window, bin = model.settings.window, model.settings.bin
         what = "TSSs in bins" if model.predicts_tss else "the central bin"
@@ -66,12 +67,15 @@ def describe_model(model: LoadedModel) -> dict[str, str]:
     }
     if calibration_file(model) is not None:
         facts_of_training["calibrated on"] = calibration_of(model).fitted_on
+
     if (model.path / CALLS).is_file():
         calls = read_call_precision(model.path / CALLS, model.sha256)
         facts_of_training["calls calibrated on"] = calls.fitted_on
+
     for label, value in facts_of_training.items():
         if value:
             facts[label] = _text(value)
+
     return facts
 
 
@@ -102,10 +106,14 @@ def _text(value: Any) -> str:
         value = [
             f"{key.replace('_', ' ')} {_text(item)}" for key, item in value.items()
         ]
+
     if isinstance(value, list | tuple):
         return shortened(", ".join(map(_text, value)), 300)
+
     if isinstance(value, float):
         return f"{value:.4g}"
+
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
+
     return shortened(" ".join(str(value).split()), 100)

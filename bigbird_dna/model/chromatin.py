@@ -164,6 +164,7 @@ class LoadedChromatinModel(LoadedModel):
         for text in fit_windows(inputs, window, pad):
             end = window - (window - len(text)) // 2
             windows.append(text.rjust(end, "N").ljust(window, "N"))
+
         known = np.array([fraction_n(text) <= max_n for text in windows], bool)
         values = np.full((len(windows), count, len(self.tracks)), np.nan, np.float32)
         if known.any():
@@ -175,6 +176,7 @@ class LoadedChromatinModel(LoadedModel):
                 device=device,
             )
             values[known] = probs if finish is None else finish(probs)
+
         return values
 
     def window_probabilities(
@@ -194,12 +196,14 @@ class LoadedChromatinModel(LoadedModel):
         wrong = [len(text) for text in windows if len(text) != window]
         if wrong:
             raise ValueError(f"windows must have {window} bp, got {wrong[0]}")
+
         views = [View(), View(turned=True)] if both_strands else [View()]
         probs, *reverse = self._each_view(
             windows, views, count, row_sigmoid, batch_size, device
         )
         if reverse:
             probs = np.asarray((probs + reverse[0][:, ::-1]) / 2, np.float32)
+
         self.check_predictions(probs)
         return probs
 
@@ -238,6 +242,7 @@ class LoadedChromatinModel(LoadedModel):
             for text in windows:
                 text = reverse_complement(text) if view.turned else text
                 texts.append(text[left : len(text) - right])
+
             return bin_rows(
                 self.tokenizer,
                 texts,
@@ -269,7 +274,9 @@ class LoadedChromatinModel(LoadedModel):
                     # `networks_beside` has two outputs of each track.
                     of_tracks = values.reshape(*values.shape[:2], -1, len(opposites))
                     values = of_tracks[..., opposites].reshape(values.shape)
+
                 results.append(values)
+
         return results
 
 
@@ -322,6 +329,7 @@ class SharedWindows(NamedTuple):
             known = np.array([fraction_n(text) <= max_n for text in texts])
             if not known.any():
                 continue
+
             values = predict([texts[number] for number in np.flatnonzero(known)])
             row = np.cumsum(known) - 1  # index of each window among the known ones
             begin, end = np.searchsorted(owner, [first, first + len(batch)])

@@ -74,12 +74,14 @@ def extend_positions(encoder: Encoder, positions: int) -> None:
         raise ModelError(
             f"positions {positions}: must be at least the model's current {config.max_length}"
         )
+
     if encoder.embeddings.position is not None:
         table = encoder.embeddings.position.weight.detach()
         copies = -(-positions // len(table))
         longer = table.repeat(copies, 1)[:positions].clone()
         size = config.hidden
         encoder.embeddings.position = nn.Embedding(positions, size, _weight=longer)
+
     encoder.config = config.model_copy(update={"max_length": positions})
 
 
@@ -125,6 +127,7 @@ def build_network(
             outputs = 1
             if isinstance(settings, SequenceSettings):
                 outputs = len(settings.outputs)
+
             network = Classifier(
                 config,
                 outputs,
@@ -145,8 +148,10 @@ def build_network(
             network = settings.build(config)
         case _:
             network = BareEncoder(config)
+
     if tokenizer is not None:
         attach_tokenizer(network, tokenizer)
+
     return network
 
 
@@ -193,6 +198,7 @@ def write_model(
     state = {}
     for name, value in model.network.state_dict().items():
         state[name] = value.detach().cpu().contiguous()
+
     description = {
         "format": FORMAT,
         "task": model.task,
@@ -212,6 +218,7 @@ def write_model(
     files = {name: checksum(directory / name) for name in sorted(read)}
     if calibration is not None:
         write_calibration(directory / CALIBRATION, calibration, files[WEIGHTS])
+
     software = {
         "bigbird_dna": version("bigbird-dna"),
         "torch": torch.__version__,
@@ -237,6 +244,7 @@ def load(
         from bigbird_dna.model.published import missing_model  # not needed otherwise
 
         raise missing_model(path)
+
     config, settings, description = read_description(path)
     tokenizer_path = tokenizer_file(path)
     checksums = weights.verify(path)
@@ -248,10 +256,12 @@ def load(
         raise ModelError(
             f"{tokenizer_path}: {tokenizer.vocabulary} tokens, {CONFIG} specifies {config.vocabulary}"
         )
+
     model = make_model(network.eval(), tokenizer, config, settings, path, classes)
     if WEIGHTS in checksums:
         # Fills the cached property, to avoid computing it again.
         vars(model)["sha256"] = checksums[WEIGHTS]
+
     return model
 
 
@@ -297,12 +307,14 @@ def read_description(path: Path) -> tuple[EncoderConfig, Settings, dict[str, Any
     for needed in (file, path / WEIGHTS):
         if not needed.is_file():
             raise ModelError(f"{path}: not a model directory: {needed.name} is missing")
+
     values = read_object(file)
     if "format" not in values and "model_type" in values:
         raise ModelError(
             f"{file}: a HuggingFace checkpoint, not a model directory; convert it with "
             "`bigbird-dna import-hf DIR MODEL_DIR`"
         )
+
     version_read = {"format": (FORMAT,), "task": tuple(SETTINGS)}
     for key, known in version_read.items():
         if values.get(key) not in known:
@@ -310,6 +322,7 @@ def read_description(path: Path) -> tuple[EncoderConfig, Settings, dict[str, Any
                 f"{file}: {key} {shortened(repr(values.get(key)))}; this version reads "
                 f"{', '.join(map(str, known))}"
             )
+
     try:
         config = EncoderConfig.model_validate(values["encoder"])
         settings = SETTINGS[values["task"]].model_validate(values["settings"])
@@ -319,6 +332,7 @@ def read_description(path: Path) -> tuple[EncoderConfig, Settings, dict[str, Any
         raise ModelError(f"{file}: {reason}") from None
     except KeyError as error:
         raise ModelError(f"{file}: key {error} is missing") from None
+
     return config, settings, values.get("tokenizer", {})
 
 
@@ -329,6 +343,7 @@ def combine_models(paths: Sequence[Path], output: Path) -> None:
     """
     if len(paths) < 2:
         raise UsageError("an ensemble needs at least two models")
+
     check_directory(output, paths)
     models = [load_chromatin_model(path) for path in paths]
     first = models[0]
@@ -340,7 +355,9 @@ def combine_models(paths: Sequence[Path], output: Path) -> None:
             raise ModelError(
                 f"{path}: its shape, tokenizer, window, bin or tracks differ from those of {paths[0]}"
             )
+
         members += model.network.members
+
     settings = first.settings.model_copy(update={"members": len(members)})
     network = ChromatinEnsemble(members)
     combined = make_model(network, first.tokenizer, first.config, settings)
@@ -369,6 +386,7 @@ def regressions_alone(path: Path, output: Path) -> None:
             module.intercept.sub_(metrics["ensemble"]["intercept"]).div_(weight)
             if module.kmers is not None:
                 module.kmers.weight[..., :-1] /= weight
+
             if module.dyads is not None:
                 module.dyads.weight /= weight
 

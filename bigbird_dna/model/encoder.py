@@ -115,15 +115,18 @@ class Layer(nn.Module):
         project, finish = self.queries_keys_values, self.after_attention
         if self.compiled is not None and self.training and torch.is_grad_enabled():
             project, finish = self.compiled
+
         q, k, v, dtype = project(x, turns)
         # Inputs wider than autocast's type stay so.
         with (
             torch.autocast("cpu", enabled=False) if q.dtype != dtype else nullcontext()
         ):
             context = self.attention(q, k, v, x, lengths, owners).to(dtype)
+
         context = context.transpose(1, 2).flatten(2)  # (B, L, D)
         if selected is not None:
             context, x = _select(context, selected), _select(x, selected)
+
         if torch.is_grad_enabled() or x.device.type != "cpu":
             return finish(x, context)
 
@@ -132,6 +135,7 @@ class Layer(nn.Module):
         for start in range(0, max(x.shape[1], 1), tokens):  # once, if none is selected
             part = slice(start, start + tokens)
             parts.append(finish(x[:, part], context[:, part]))
+
         return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 
     def attention(
@@ -147,12 +151,15 @@ class Layer(nn.Module):
         attend: Any = self.attend if self.mechanism is None else self.mechanism
         if torch.compiler.is_dynamo_compiling():  # routes are chosen in Python
             attend = torch.compiler.disable(attend)  # type: ignore[no-untyped-call]
+
         dropout = self.attention_dropout if self.training else 0.0
         if self.mechanism is not None:
             return attend(q, k, v, lengths=lengths, dropout=dropout, hidden=x)  # type: ignore[no-any-return]
+
         relative = None
         if self.relative is not None:
             relative = RelativeKeys(self.relative.to(q.dtype), self.radius, owners)
+
         return attend(  # type: ignore[no-any-return]
             q,
             k,
@@ -177,6 +184,7 @@ class Layer(nn.Module):
             query = self.query(x)
             key = query if self.key is None else self.key(x)
             projected = torch.cat([query, key, self.value(x)], dim=-1)
+
         dtype = projected.dtype
         attention_type = dtype
         if (
@@ -186,6 +194,7 @@ class Layer(nn.Module):
         ):
             # The backward pass of torch's fused CPU attention is five times slower in bfloat16.
             attention_type = torch.float32
+
         return *split_heads(projected, self.heads, turns, attention_type), dtype
 
     def joinable(self) -> bool:
@@ -230,6 +239,7 @@ class Encoder(nn.Module):
         super().__init__()
         if config.vocabulary < 1:
             raise ValueError("EncoderConfig.vocabulary must be set to build an encoder")
+
         self.config = config
         self.embeddings = Embeddings(config)
         layers = [Layer(config, index) for index in range(config.layers)]
@@ -239,6 +249,7 @@ class Encoder(nn.Module):
         initialize(self, config.hidden)
         if self.embeddings.position is not None:
             initialize_positions(self.embeddings.position.weight)
+
         if config.head_init == "local":
             first = layers[0]
             init_local_heads(config, first.query, first.key, self.embeddings.token)
@@ -296,6 +307,7 @@ class Encoder(nn.Module):
             raise ValueError(
                 f"{tokens} tokens are more than the encoder's {config.max_length} positions"
             )
+
         # Attention plans its work by the lengths. They are read once here, so a GPU is not synchronized in
         # every layer, or at all if they are on the CPU.
         lengths = None if lengths is None else lengths.cpu()
@@ -305,11 +317,15 @@ class Encoder(nn.Module):
                 owners = token_owners(lengths, batch, tokens, num_extra)
             else:
                 owners = F.pad(extra.owners, (num_extra, 0), value=-1)
+
             owners = copied(owners, ids.device)
+
         if lengths is not None:
             lengths = lengths + num_extra
+
         if selected is not None:
             selected = selected + num_extra * (selected // tokens + 1)
+
         if self.training and not goes_by_pattern(config):
             for part in self.modules():  # mechanisms that change between passes
                 change = getattr(part, "begin_pass", None)
@@ -327,12 +343,15 @@ class Encoder(nn.Module):
                 inputs = [x, lengths, turns, owners]
                 if selected is not None and layer is self.layers[-1]:
                     inputs.append(selected)
+
                 if self.gradient_checkpointing and self.training:
                     x = checkpoint(layer, *inputs, use_reentrant=False)
                 else:
                     x = layer(*inputs)
+
         if selected is not None:
             return HiddenStates(x[:, :0], x[0])
+
         return HiddenStates(x[:, :num_extra], x[:, num_extra:])
 
     def up_to(self, layers: int) -> "Encoder":
@@ -346,10 +365,12 @@ class Encoder(nn.Module):
         config, extra = self.config, self.config.num_global_tokens
         if config.position_encoding == "learned":
             return None
+
         width = config.hidden // config.heads
         cos, sin = rotation(tokens, width, config.rotary_base, device)
         if not extra:
             return Rotation(cos, sin)
+
         # Extra global tokens have no position and are not rotated.
         return Rotation(
             F.pad(cos, (0, 0, extra, 0), value=1), F.pad(sin, (0, 0, extra, 0))

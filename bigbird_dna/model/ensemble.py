@@ -72,12 +72,14 @@ class KmerMember(BaseReader):
         rows, starts = self.words(ids)
         if spans is None:
             return _mean(bag_sums(self.weight[0], rows, starts[:, 0]))
+
         total = torch.zeros((), device=ids.device)
         for weight, margin in zip(self.weight, self.margins, strict=True):
             bases, firsts, _ = bases_in(starts, spans, margin)
             words = rows[torch.from_numpy(bases).to(ids.device)]
             first = torch.from_numpy(firsts.astype(np.int32)).to(ids.device)
             total = total + _mean(bag_sums(weight, words, first))
+
         return total.view(*spans.shape[:2], -1)
 
 
@@ -191,10 +193,13 @@ class EnsembleSum(nn.Module):
         total = self.intercept.expand(len(ids), *bins, -1)
         if self.kmers is not None:
             total = total + self.kmers(ids, spans)
+
         if self.dyads is not None and spans is not None:
             total = total + self.dyads(ids, spans)
+
         if self.position is not None and firsts is not None:
             total = total + self.position(ids, firsts)
+
         return total
 
     def forward(self, logits: Tensor, added: Tensor) -> Tensor:

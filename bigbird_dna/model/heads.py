@@ -101,6 +101,7 @@ class PretrainingNetwork(nn.Module):
         if self.next_sentence is not None:
             firsts = torch.arange(len(ids), device=ids.device) * ids.shape[1]
             selected = torch.cat([masked, firsts])
+
         hidden = self.encoder(ids, lengths, segments, selected=selected)
         chosen = hidden[: len(masked)]  # (M, D)
         return PretrainingOutput(
@@ -137,10 +138,12 @@ class Classifier(nn.Module):
         self.base_positions = self.ensemble = None
         if position_window:
             self.base_positions = BasePositions(position_window, config.hidden)
+
         if member_window or kmers:
             position = PositionMember(member_window) if member_window else None
             words = KmerMember(kmers, outputs, both_strands) if kmers else None
             self.ensemble = EnsembleSum(outputs, position, words)
+
         self.pooling, self.outputs = pooling, outputs
         self.dense = Linear(config.hidden, config.hidden) if head == "dense" else None
         self.activation = ACTIVATIONS[config.activation]
@@ -164,13 +167,16 @@ class Classifier(nn.Module):
         added = None
         if self.base_positions is not None and firsts is not None:
             added = self.base_positions(ids, firsts)
+
         hidden = self.encoder(ids, lengths, segments, added)
         if self.pooling == "cls":
             pooled = hidden[:, 0]
         else:
             pooled = mean_over_tokens(hidden, lengths)
+
         if torch.is_grad_enabled() or pooled.device.type != "cpu":
             return self.head_logits(pooled)
+
         # One by one, as the bits of a row must not depend on the others.
         return torch.cat([self.head_logits(row) for row in pooled.split(1)])
 
@@ -245,7 +251,9 @@ class ChromatinNetwork(nn.Module):
             dyads = None
             if settings.ensemble_dyads:
                 dyads = DyadMember(tracks, settings.ensemble_dyads)
+
             self.ensemble = EnsembleSum(tracks, None, words, dyads)
+
         self.pooling = settings.pooling
         width = hidden * (1 if self.pooling == "cls" else 2)
         is_dense = settings.head == "dense"
@@ -254,6 +262,7 @@ class ChromatinNetwork(nn.Module):
         self.bins = None
         if settings.bin_layers:
             self.bins = BinLayers(config, settings.bin_layers)
+
         self.output = Linear(hidden if is_dense else width, tracks)
         self.dropout = nn.Dropout(config.dropout)
         for part in (self.dense, self.output):
@@ -274,6 +283,7 @@ class ChromatinNetwork(nn.Module):
         logits = self.head_logits(pooled)[:, selected]
         if self.ensemble is not None and not self.training:
             logits = self.ensemble(logits, self.ensemble.added(ids, spans[:, selected]))
+
         return logits
 
     def head_logits(self, pooled: Tensor) -> Tensor:

@@ -45,19 +45,23 @@ def choose_device(name: str = "auto") -> torch.device:
     """
     if name not in ("auto", "cpu", "cuda"):
         raise UsageError(f"device {name!r}: must be auto, cpu or cuda")
+
     # Processes on one machine need separate GPUs: otherwise NCCL fails, and `auto` falls back to CPUs.
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     visible = torch.cuda.device_count()
     if name == "cpu" or (name == "auto" and visible < processes):
         return torch.device("cpu")
+
     if visible < processes:
         raise UsageError(
             f"device {name}: {processes} GPUs are needed, but torch finds {visible}"
         )
+
     _share_compiled_kernels(processes)
     gpu = int(os.environ.get("LOCAL_RANK", "0"))
     if gpu:  # code that names no GPU uses the current one, by default the first
         torch.cuda.set_device(gpu)
+
     return torch.device("cuda", gpu)
 
 
@@ -73,6 +77,7 @@ def _share_compiled_kernels(processes: int) -> None:
         usable = os.access(cache, os.W_OK)
     except OSError:
         usable = False
+
     cores = max(1, min(MOST_COMPILERS, available_cores() // processes))
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(cores))
     if usable:
@@ -151,12 +156,15 @@ def supported_precision(
     check_choice("precision", precision, ("auto", *PRECISIONS))
     if precision == "auto":
         return "bfloat16" if narrow and has_bfloat16(device) else "float32"
+
     if precision == "float16" and device.type == "cpu":
         raise UsageError(
             "precision float16: supported on GPUs only; on a CPU use float32 or bfloat16"
         )
+
     if precision == "bfloat16" and device.type == "cuda" and not has_bfloat16(device):
         raise UsageError(f"precision bfloat16: {NO_BFLOAT16}; use float32 or float16")
+
     return precision
 
 
@@ -195,6 +203,7 @@ def ahead(
     if device is not None and device.type not in AHEAD_OF:
         yield from map(make, items)
         return
+
     upcoming: deque[Future[R]] = deque()
     with ThreadPoolExecutor(max_workers=1) as pool:
         try:
@@ -202,6 +211,7 @@ def ahead(
                 upcoming.append(pool.submit(make, item))
                 if len(upcoming) > 1:
                     yield upcoming.popleft().result()
+
             while upcoming:
                 yield upcoming.popleft().result()
         finally:
@@ -236,6 +246,7 @@ def compiled_layers(network: nn.Module, backend: str = "inductor") -> Iterator[N
             torch.compile(layer.queries_keys_values, **options),
             torch.compile(layer.after_attention, **options),
         )
+
     try:
         # With several processes torch would divide these small graphs by the sizes of DDP's buckets.
         with torch._dynamo.config.patch(optimize_ddp=False):
@@ -265,8 +276,10 @@ def prepared(network: nn.Module, longest: int) -> Iterator[bool]:
         with torch.no_grad():
             for layer in layers:
                 layer.joined = layer.join() if layer.joinable() else None
+
             for stack in stacks:
                 stack.packed = _packed(stack, longest)
+
         try:
             packed = all(
                 stack.packed is not None
@@ -277,6 +290,7 @@ def prepared(network: nn.Module, longest: int) -> Iterator[bool]:
         finally:
             for layer in layers:
                 layer.joined = None
+
             for stack in stacks:
                 stack.packed = None
 
@@ -297,6 +311,7 @@ def _packed(stack: Any, longest: int) -> PackedLayers | None:
     )
     if kernel is None or not plain:
         return None
+
     packed = []
     for layer in stack.layers:
         if not all(
@@ -304,6 +319,8 @@ def _packed(stack: Any, longest: int) -> PackedLayers | None:
             for part in layer.modules()
         ):
             return None
+
         pattern = None if config.attention == "full" else layer.pattern
         packed.append(PackedLayer(kernel, layer, pattern))
+
     return PackedLayers(packed, longest)

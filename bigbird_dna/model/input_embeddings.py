@@ -112,20 +112,25 @@ class Embeddings(nn.Module):
         x = self.token(ids)  # (B, L, D)
         if self.position is not None:
             x = x + self.position(torch.arange(ids.shape[1], device=ids.device))
+
         x = x + self.segment(ids.new_zeros(1) if segments is None else segments)
         if self.extra is not None:
             number = torch.arange(self.extra.num_embeddings, device=ids.device)
             extra = self.extra(number).expand(len(x), -1, -1)
             x = torch.cat([extra if content is None else extra + content, x], dim=1)
+
         x = self.norm(self.dropout(x))
 
         if self.kmers is not None:
             kmers = self.kmers(ids)
             added = kmers if added is None else added + kmers
+
         if added is not None:
             if self.extra is not None:
                 added = F.pad(added, (0, 0, self.extra.num_embeddings, 0))
+
             x = x + added
+
         return x  # type: ignore[no-any-return]
 
 
@@ -236,6 +241,7 @@ class _SplitHeads(torch.autograd.Function):
         parts = _split(joined, heads)
         for x, y, rotation in zip(parts, out, ctx.rotations, strict=True):
             kernel.turn(x, y, rotation)
+
         return out.unbind()
 
     @staticmethod
@@ -288,6 +294,7 @@ def init_local_heads(
     """
     if token.weight.is_meta or config.layers == 1 or key is None:
         return  # meta tensors have no values to set
+
     heads, hidden = config.heads, config.hidden
     width = hidden // heads
     head_offsets = torch.tensor(offsets(heads, config.causal))

@@ -80,8 +80,10 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     usual = weight.numel() < LEAST_WEIGHTS or torch.is_autocast_enabled("cpu")
     if not usable or usual or torch.compiler.is_compiling() or not mkl_is_slow():
         return F.linear(x, weight, bias)
+
     if torch.is_grad_enabled():
         return _Product.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
+
     return _product(x, weight, bias)
 
 
@@ -172,6 +174,7 @@ class _Dropped(torch.autograd.Function):
         out = torch.empty(x.shape, dtype=x.dtype, device="cpu")
         if residual is not None:
             residual, out = residual.contiguous(), out.float()
+
         return kernel.drop(
             x.contiguous(), lanes, ctx.threshold, ctx.scale, residual, out
         )

@@ -185,21 +185,26 @@ class LoadedModel:
                     f"{name}: {len(text):,} bp exceed the encoder's maximum of {config.max_length:,} "
                     "tokens; per-base vectors need shorter sequences"
                 )
+
         vectors: dict[int, npt.NDArray[np.float32]] = {}
 
         def run(ids: Tensor, lengths: Tensor, numbers: npt.NDArray[np.intp]) -> Tensor:
             hidden: Tensor = encoder(ids, lengths)
             if pool == "mean":
                 return mean_over_tokens(hidden, lengths)
+
             if pool == "cls":
                 return hidden[:, 0]
+
             for number, states in zip(
                 numbers.tolist(), hidden.float().cpu().numpy(), strict=True
             ):
                 of_tokens = states[1 : len(rows[number]) - 1]
                 if pool == "base":
                     of_tokens = np.repeat(of_tokens, repeats[number], axis=0)
+
                 vectors[number] = of_tokens.copy()
+
             return hidden[:, 0]
 
         with prediction_lock:
@@ -212,8 +217,10 @@ class LoadedModel:
                 device=torch_device,
                 empty=(config.hidden,),
             )
+
         if pool == "mean" or pool == "cls":
             return of_sequences
+
         of_rows = [vectors[number] for number in range(len(rows))]
         is_array = pool == "base" and len({len(row) for row in of_rows}) == 1
         return np.stack(of_rows) if is_array else of_rows
@@ -237,12 +244,15 @@ def calibration_of(model: LoadedModel) -> Calibration:
             f"{model.name}: the model has no calibration ({FILE}); `bigbird-dna model calibrate` fits one "
             "on validation data"
         )
+
     calibration = read_calibration(path, model.sha256)
     expected: list[str | None] = [None]
     if isinstance(model.settings, ChromatinSettings):
         expected = [named.track for named in model.settings.tracks]
+
     if [of_track.track for of_track in calibration.tracks] != expected:
         raise ModelError(f"{path}: the calibration's tracks differ from the model's")
+
     return calibration
 
 

@@ -109,6 +109,7 @@ class LoadedClassifier(LoadedModel):
             texts = windows
             if view.turned:
                 texts = [reverse_complement(window) for window in windows]
+
             return promoter_rows(
                 self.tokenizer,
                 texts,
@@ -127,16 +128,20 @@ class LoadedClassifier(LoadedModel):
             if network.ensemble is not None and not alone:
                 whole = encode(View(), None)
                 added = torch.from_numpy(added_logits(network, whole, *computing))
+
             if logits is None:
                 logits = []
                 for rows in ahead(encode, views, torch_device):
                     logits.append(row_logits(network, rows, *computing))
+
             scores = []
             for of_view in logits:
                 values = torch.from_numpy(of_view).to(torch_device)
                 if added is not None and network.ensemble is not None:
                     values = network.ensemble(values, added.to(torch_device))
+
                 scores.append(finish(values).cpu().numpy())
+
         stacked = np.stack(scores)
         self.check_predictions(stacked)
         return stacked
@@ -293,6 +298,7 @@ class LoadedSequenceModel(LoadedClassifier):
         scored = [windows[number] for number in np.flatnonzero(known)]
         if length is not None:
             scored = [filled(window, length) for window in scored]
+
         values = np.full((len(windows), len(self.settings.outputs)), np.nan, np.float32)
         values[known] = self.window_predictions(
             scored, batch_size=batch_size, device=device

@@ -75,6 +75,7 @@ def fetch_model(
         raise UsageError(
             f"no published model {name!r}: {one_of(name, sorted(published))}"
         )
+
     entry = published[name]
     output = Path("models", name) if output is None else Path(output)
     bundled = catalog.parent / "models" / name
@@ -84,16 +85,19 @@ def fetch_model(
         download(entry.urls, archive, f"sha256:{entry.sha256}")
     elif not bundled.is_dir():
         raise ModelError(f"{bundled}: listed in {catalog}, but missing")
+
     with atomic_directory(output) as directory:
         if entry.urls:
             unpack(archive, directory)
         else:
             copy_files(bundled, directory)
+
         try:
             load(directory)
         except ModelError as error:
             reason = str(error).replace(str(directory), name)
             raise ModelError(f"model {name}: {reason}") from None
+
     archive.unlink(missing_ok=True)
     log(f"{output}: {name}; license: {entry.license}")
     return output

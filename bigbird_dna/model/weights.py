@@ -33,6 +33,7 @@ def verify(directory: Path) -> dict[str, str]:
     record = read_object(path).get(KEY, {}) if path.exists() else {}
     if not isinstance(record, dict):
         raise ModelError(f"{path}: damaged: {KEY!r} is not a JSON object")
+
     for name, expected in record.items():
         try:
             actual = checksum(directory / name)
@@ -40,12 +41,14 @@ def verify(directory: Path) -> dict[str, str]:
             raise ModelError(
                 f"{directory}/{shortened(name)}: listed in {RECORD}, but {error_text(error)}"
             ) from None
+
         if actual != expected:
             raise ModelError(
                 f"{directory / name}: damaged, or changed since it was saved: sha256 {actual[:12]}…, expected "
                 f"{shortened(str(expected), 12)} ({RECORD}). Use an intact copy; if the change is intended, delete "
                 f"the file's line under {KEY!r}"
             )
+
     return record
 
 
@@ -85,17 +88,20 @@ def load_network(path: Path, build: Callable[[], nn.Module]) -> nn.Module:
         weights = load_file(path)
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{path}: damaged: {error_text(error)}") from None
+
     network = build_without_values(path, build)
     for name, tensor in weights.items():
         # A copy, so that later changes of the file have no effect.
         weights[name] = tensor.to(torch.float32, copy=True)
         check_finite(weights[name], name, path)
+
     try:
         network.load_state_dict(weights, assign=True)
     except RuntimeError as error:
         raise ModelError(
             f"{path}: weights do not match config.json: {shortened(error_text(error), 300)}"
         ) from None
+
     return network
 
 

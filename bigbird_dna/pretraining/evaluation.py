@@ -78,6 +78,7 @@ def evaluate_pretraining(
         raise UsageError(
             f"{length} tokens per input: the model takes at most {model.config.max_length}"
         )
+
     tokenizer = model.tokenizer
     stores = {
         split: TokenStore(tokens / split, tokenizer) for split in ("train", *SPLITS)
@@ -86,6 +87,7 @@ def evaluate_pretraining(
         raise DataError(
             f"{stores[CHOSEN_ON].directory}: contains no tokens; choosing baselines needs them"
         )
+
     held_out = {
         split: HeldOut.draw(
             stores[split],
@@ -110,6 +112,7 @@ def evaluate_pretraining(
             documents[CHOSEN_ON],
             both_strands=stores["train"].info["strands"] == "both",
         )
+
     tables = []
     for split, hidden in held_out.items():
         count, total = len(hidden.inputs), len(hidden.labels)
@@ -118,13 +121,17 @@ def evaluate_pretraining(
         log(f"{split}: {total:,} hidden tokens of {count:,} inputs")
         with torch.inference_mode():
             rows[MODEL], _ = hidden.predict(network, tokenizer, world)
+
         if baselines is not None:
             rows |= baselines.bits(documents[split])
             notes |= baselines.notes
+
         table = language_model_table(rows, hidden.bases, hidden.blocks, notes)
         table.insert(0, SPLIT, split)
         tables.append(table)
+
     table_of_splits = pd.concat(tables, ignore_index=True)
     with atomic_path(output) as temporary:
         write_tsv(temporary, table_of_splits)
+
     return table_of_splits

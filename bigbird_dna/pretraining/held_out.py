@@ -73,11 +73,13 @@ class HeldOut(NamedTuple):
         if not all(map(has_target, chosen)):
             usable = [number for number in range(len(segments)) if has_target(number)]
             chosen = _evenly_spaced(np.array(usable, np.int64), count)
+
         if not len(chosen):
             raise DataError(
                 f"{store.directory}: no input of {sequence_tokens} tokens contains a token to predict; N and "
                 "special tokens are not predicted"
             )
+
         inputs, positions, tokens, labels = [], [], [], []
         for start, stop in (segments[number] for number in chosen.tolist()):
             ids = np.asarray(store.tokens[start:stop]).astype(np.int32)
@@ -89,9 +91,11 @@ class HeldOut(NamedTuple):
                 inputs.append(joined(tokenizer, masked[:middle], masked[middle:]))
             else:
                 inputs.append(joined(tokenizer, masked))
+
             positions.append(hidden + 1 + (pairs & (hidden >= middle)))
             tokens.append(start + hidden)
             labels.append(ids[hidden].astype(np.int64))
+
         at = np.concatenate(tokens).astype(np.int64)
         widths = tokenizer.piece_lengths[store.tokens[: at[-1] + 1]].astype(np.int64)
         bases = widths[at]
@@ -130,6 +134,7 @@ class HeldOut(NamedTuple):
                 nats = F.cross_entropy(logits, targets, reduction="none").cpu().double()
                 correct = (logits.argmax(-1) == targets).cpu()
                 results.append(np.stack([nats.numpy() / np.log(2), correct], axis=1))
+
             return np.concatenate([np.zeros((0, 2)), *results])
 
         rows = world.divide(range(0, len(self.inputs), _ROWS), predict_rows)

@@ -81,6 +81,7 @@ class PairSampler:
             middle = int(self.sentences[after - 1])
         elif after < len(self.sentences) and self.sentences[after] < begin + 2 * half:
             middle = int(self.sentences[after])
+
         follows = bool(rng.random() < 0.5)
         document = int(self.documents.searchsorted(sentence, "right")) - 1
         _, other, other_end = self._draw_start(rng, document)
@@ -102,16 +103,19 @@ class PairSampler:
         first, last = 0, 0
         if excluded is not None:
             first, last = self.documents[excluded : excluded + 2].tolist()
+
         while True:
             sentence = int(rng.integers(len(self.sentences) - 1 - (last - first)))
             if sentence >= first:
                 sentence += last - first
+
             document = int(self.documents.searchsorted(sentence, "right")) - 1
             low, high = self.bounds[document : document + 2].tolist()
             begin = int(self.sentences[sentence])
             needed = self.room
             if high - low < self.room:
                 needed = max((high - low + 1) // 2, 2)
+
             if high - begin >= needed:
                 return sentence, begin, high
 

@@ -156,6 +156,7 @@ class PretrainingTask(Task[nn.Module, dict[str, float]]):
             number = 0
             if len(samplers) > 1:
                 number = rng.choice(len(samplers), p=sizes / sizes.sum())
+
             example = samplers[number].draw(rng)
             hidden = mask_tokens(
                 example.ids, rng, self.config.mask_fraction, self.tokenizer
@@ -164,12 +165,14 @@ class PretrainingTask(Task[nn.Module, dict[str, float]]):
             targets.append(hidden.labels)
             firsts.append(example.first)
             classes.append(0 if example.follows else 1)
+
         ids, lengths = pad(rows, self.tokenizer.pad_id)
         labels, _ = pad(targets, NOT_MASKED)
         masked = torch.nonzero(labels.flatten() != NOT_MASKED)[:, 0]
         segments = torch.arange(ids.shape[1])[None] >= torch.tensor(firsts)[:, None]
         if not self.config.next_sentence:
             segments = torch.zeros_like(segments)
+
         return {
             "ids": ids,
             "lengths": lengths,
@@ -196,6 +199,7 @@ class PretrainingTask(Task[nn.Module, dict[str, float]]):
         loss = masked / max(totals["masked"], 1.0)
         if output.next_sentence is None:
             return loss
+
         pairs = F.cross_entropy(
             output.next_sentence.float(), batch["next_sentence"], reduction="sum"
         )
@@ -231,6 +235,7 @@ class PretrainingTask(Task[nn.Module, dict[str, float]]):
             metrics["next_sentence_accuracy"] = float(
                 world.divide(numbers, correct_pairs).mean()
             )
+
         return metrics
 
     def measure(self, trained: TrainingResult[nn.Module]) -> dict[str, float]:
@@ -247,6 +252,7 @@ class PretrainingTask(Task[nn.Module, dict[str, float]]):
         }
         if self.further:
             data["further"] = [store.info for store in self.further]
+
         metrics = {
             **measured,
             "split": "valid",
@@ -264,6 +270,7 @@ class PretrainingTask(Task[nn.Module, dict[str, float]]):
         for key in ("contigs", "stretches"):
             if key in data["train"]:
                 provenance[key] = data["train"][key]
+
         model = make_model(trained.network, self.tokenizer, self.encoder, self.settings)
         write_trained(directory, model, trained, provenance, metrics)
         log(f"held out: {measured['bits_per_base']:.4f} bits per base")
@@ -282,11 +289,13 @@ def init_from_counts(network: PretrainingNetwork, store: TokenStore) -> None:
     counts = np.bincount(ids, minlength=vocabulary)
     with torch.no_grad():
         bias.copy_(torch.from_numpy(_log_frequencies(counts)).float())
+
     if vocabulary > LARGEST_VOCABULARY:
         log(
             f"a vocabulary of {vocabulary:,} is too large to count its pairs: embeddings stay random"
         )
         return
+
     seen = np.flatnonzero(counts)
     free = torch.nonzero((weight != 0).any(0))[:, 0]
     vectors = neighbor_vectors(ids, document_bounds(store, len(ids)), seen, len(free))

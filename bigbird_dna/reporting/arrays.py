@@ -76,25 +76,33 @@ def open_array(source: Any, kind: str) -> TrackArray:
     """
     if isinstance(source, pd.DataFrame):
         return _frame_array(kind, source)
+
     if not isinstance(source, str | Path):
         if isinstance(source, np.ndarray) and source.dtype.kind in "biuf":
             return TrackArray(kind, source)
+
         with reading(kind, "not an array of numbers", TypeError, ValueError):
             return TrackArray(kind, np.asarray(source, np.float64))
+
     text, _, name = str(source).partition("::")
     path = Path(text)
     if not path.is_file():
         raise DataError(f"{path}: no such file")
+
     suffix = Path(path.name.lower().removesuffix(".gz")).suffix
     with reading(path, "not readable", Exception):
         if suffix == ".npy":
             return TrackArray(text, np.load(path, mmap_mode="r", allow_pickle=False))
+
         if suffix == ".npz":
             with open_npz(path) as archive:
                 arrays = dict(archive)
+
             if {"packed", "tracks"} <= arrays.keys() and not name:
                 return TrackArray(text, PackedLabels.load(path).rows())
+
             return _named_array(path, name, kind, arrays)
+
         if suffix in (".h5", ".hdf5"):
             import h5py
 
@@ -103,11 +111,14 @@ def open_array(source: Any, kind: str) -> TrackArray:
             file.visit(names.append)
             arrays = {key: file[key] for key in names if hasattr(file[key], "dtype")}
             return _named_array(path, name.strip("/"), kind, arrays)
+
         if suffix == ".parquet":
             return _frame_array(text, read_frame(path))
+
         if suffix in (".tsv", ".txt", ".csv"):
             separator = "," if suffix == ".csv" else "\t"
             return _frame_array(text, _read_text(path, separator))
+
     raise DataError(
         f"{path}: name must end in .npy, .npz, .h5, .parquet, .tsv[.gz] or .csv[.gz]"
     )
@@ -128,10 +139,13 @@ def read_blocks(bins: Path | None, labels: TrackArray) -> NDArray[np.int64] | No
                 f"{bins}: not a table of {labels.rows:,} bins (rows of {labels.path}) with the columns "
                 f"{', '.join(COLUMNS)}, but of {len(table):,} rows"
             )
+
     if table is None or not {"contig", "start"} <= {*table.columns}:
         return None
+
     with reading(path, "column start", ValueError, TypeError):
         starts = table["start"].to_numpy(np.int64)
+
     return sequence_blocks(table["contig"].to_numpy(), starts)
 
 
@@ -146,18 +160,21 @@ def _named_array(
         candidates = [key for key in axes if key == (name or kind)]
     else:
         candidates = [key for key in axes if axes[key] == min(2, max(axes.values()))]
+
     if len(candidates) != 1:
         listed = ", ".join(sorted(axes)) or "none"
         raise DataError(
             f"{path}: {len(candidates)} arrays of rows × tracks (found: {listed}); choose one with "
             f"{path}::NAME"
         )
+
     names = None
     if "tracks" in arrays and arrays["tracks"].dtype.kind in "SUO":
         names = tuple(
             text.decode() if isinstance(text, bytes) else str(text)
             for text in arrays["tracks"][()].tolist()
         )
+
     return TrackArray(f"{path}::{candidates[0]}", arrays[candidates[0]], names)
 
 
@@ -166,6 +183,7 @@ def _frame_array(path: str, frame: pd.DataFrame) -> TrackArray:
     duplicated = frame.columns[frame.columns.duplicated()]
     if len(duplicated):
         raise DataError(f"{path}: contains two columns named {duplicated[0]!r}")
+
     regions = frame.columns.intersection([*REGION_COLUMNS])
     # pandas writes the row index as a column without a name.
     others = [*REGION_COLUMNS, "note", "Unnamed: 0", "__index_level_0__"]
@@ -175,6 +193,7 @@ def _frame_array(path: str, frame: pd.DataFrame) -> TrackArray:
             raise DataError(
                 f"{path}: column {name!r} contains {tracks[name].dtype}, expected numbers"
             )
+
     single = tracks.dtypes.isin([np.dtype("float16"), np.dtype("float32")]).all()
     numbered = pd.api.types.is_integer_dtype(tracks.columns)
     return TrackArray(
@@ -201,6 +220,7 @@ def _read_text(path: Path, separator: str) -> pd.DataFrame:
     for name in frame.columns.difference([*TEXT_COLUMNS, "note"]):
         if frame[name].dtype.kind in "biuf":
             continue
+
         numbers = pd.to_numeric(frame[name], errors="coerce")
         wrong = (numbers.isna() & frame[name].notna()).to_numpy()
         if wrong.any():
@@ -209,5 +229,7 @@ def _read_text(path: Path, separator: str) -> pd.DataFrame:
                 f"{path}: line {skipped + row + 2}: column {name!r}: {frame[name].iloc[row]!r:.60} is not "
                 "a number"
             )
+
         frame[name] = numbers.astype(np.float64)
+
     return frame

@@ -61,6 +61,7 @@ def audit_dataset(
 
     if task is not None:
         check_choice("--task", task, LABEL_KINDS)
+
     columns = TableColumns(sequence_column, tuple(label_columns), split_column)
     table = read_labeled_files(data, negatives, columns)
     labels = parse_labels(table, task)
@@ -74,6 +75,7 @@ def audit_dataset(
             f"{data[0]}: an audit needs at least {MIN_SEQUENCES} sequences of each class, or "
             f"{2 * MIN_SEQUENCES} numbers"
         )
+
     checks: list[tuple[str, int, str]] = []
 
     # Labels and splits
@@ -82,14 +84,17 @@ def audit_dataset(
     if table.unlabeled:
         finding = f"{table.unlabeled:,} without a label: left out"
         checks.append(("sequences without a label", table.unlabeled, finding))
+
     missing = values.isna()
     if missing.any(axis=None):
         finding = f"{missing.sum().sum():,} of {values.size:,} labels are missing"
         count = int(missing.any(axis=1).sum())
         checks.append(("sequences with a missing label", count, finding))
+
     names = ["all"]
     if table.has_splits:
         names = ["all", *sorted({"train", "test", *rows["split"]})]
+
     for split in names:
         part = values if split == "all" else values[rows["split"] == split]
         constant = part.columns[part.nunique() < 2].tolist()
@@ -98,6 +103,7 @@ def audit_dataset(
             finding = f"no sequence is in split {split!r}"
         elif constant:
             finding = f"split {split!r} has only one value of {listed(constant)}"
+
         checks.append((f"sequences, {split}", len(part), finding))
         if not regression:
             for label, count in part.sum().items():
@@ -140,6 +146,7 @@ def audit_dataset(
             groups = rows["group"][known]
             if groups.nunique() < FOLDS or np.ptp(x[known]) == 0:
                 continue
+
             y = values[label][known]
             # The squared distance to the mean lets extremes predict too.
             design = np.stack([x[known], (x[known] - x[known].mean()) ** 2], axis=1)
@@ -158,6 +165,7 @@ def audit_dataset(
                 area = auroc(y, scores, groups)
                 if area.low > MIN_AUROC:
                     predicted.append((area.value, label))
+
         finding = ""
         if predicted:
             value, label = max(predicted)
@@ -166,6 +174,7 @@ def audit_dataset(
                 f"{len(predicted):,} of {values.shape[1]:,} labels can be predicted from {feature} alone, "
                 f"{label!r} best: {metric} {value:.3f}"
             )
+
         checks.append((f"{feature} alone", len(rows), finding))
 
     similar = rows[["name", "split", "group"]].assign(
@@ -179,9 +188,11 @@ def audit_dataset(
         audit = pd.DataFrame(checks, columns=["check", "sequences", "finding"])
         write_tsv(files / "audit.tsv", audit)
         write_tsv(files / "similar.tsv", similar.sort_values("group", kind="stable"))
+
     findings = [finding for *_, finding in checks if finding]
     if not findings:
         return [
             "No copies with other labels or in several splits, and no shortcut to the labels."
         ]
+
     return [f"{finding[:1].upper()}{finding[1:]}." for finding in findings]

@@ -49,6 +49,7 @@ def draw_logo(
             for x, base in enumerate(bases[start:end], start):
                 if base not in COLORS or contributions[x] == 0:
                     continue
+
                 box = shapes[base].get_extents()
                 letter = Affine2D().translate(-box.x0, -box.y0)
                 letter.scale(0.9 / box.width, float(contributions[x]) / box.height)
@@ -60,9 +61,11 @@ def draw_logo(
                     linewidth=0,
                 )
                 axis.add_patch(patch)
+
             axis.axhline(0, color=INK, linewidth=0.6)
             axis.set(xlim=(start - 0.5, start + width - 0.5), ylim=(low, high))
             axis.grid(visible=False)
+
         axes[0].set_title(title)
         figure.supylabel("contribution", fontsize=9)
         axes[-1].set_xlabel("base of the sequence, from 0")

@@ -37,6 +37,7 @@ def style_figure(figure: Figure, panels: int = 1) -> Figure:
     )
     if panels > 1:
         figure.update_layout(width=panels * PANEL_WIDTH)
+
     # Facets are labeled "column=value" by default.
     figure.for_each_annotation(
         lambda label: label.update(text=label.text.rpartition("=")[2])
@@ -77,8 +78,10 @@ def read_figure(path: Path) -> Markup:
         return Markup('<img alt="{}" src="data:image/svg+xml;base64,{}">').format(
             path.stem, content
         )
+
     with reading(path, "not a figure of plotly", ValueError):
         figure = from_json(path.read_text(encoding="utf-8"))
+
     return figure_html(figure, path.name.removesuffix(SUFFIX))
 
 
@@ -120,6 +123,7 @@ def page_table(table: pd.DataFrame) -> Markup:
                 for first, last in ends
             ]
             shown = shown.drop(columns=high).rename(columns={low: f"{name}, 95 %"})
+
     shown.columns = shown.columns.str.replace("_", " ")
     html = shown.to_html(
         index=False,

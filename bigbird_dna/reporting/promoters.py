@@ -70,22 +70,27 @@ def promoter_report(
             raise UsageError(
                 f"baseline {name!r}: no predictions given for the negative set {name!r}"
             )
+
         for baseline in PROMOTER_BASELINES:
             if baseline in baselines[name]:
                 files[name][baseline] = baselines[name][baseline]
+
     if control is not None:
         name = negative_set_of(control)
         if name not in sets:
             raise UsageError(
                 f"control {control}: no predictions given for the negative set {name!r}"
             )
+
         files[name][CONTROL] = control
+
     comparisons = [compare(name, predictors) for name, predictors in files.items()]
     table = promoter_table(comparisons)
     with into_directory(output) as directory:
         write_tsv(directory / "promoters.tsv", table)
         curve_figures(comparisons, directory)
         report_calibration(sets, directory)
+
     return table
 
 
@@ -111,9 +116,12 @@ def promoter_table(comparisons: Sequence[AlignedPredictions]) -> pd.DataFrame:
                     difference = auroc_difference(
                         labels, scores, comparison.scores[baseline], blocks
                     ).estimate
+
                 for end, value in zip(ENDS, difference, strict=True):
                     row[f"{column}{end}"] = value
+
             rows.append({**row, "note": note})
+
     return pd.DataFrame(rows)
 
 
@@ -127,6 +135,7 @@ def curve_figures(comparisons: Sequence[AlignedPredictions], directory: Path) ->
             ranking = rank_rows(comparison.labels, scores)
             if ranking is None:
                 continue
+
             true_positive_rates, precisions = curve_points(ranking)
             points = {
                 "negatives": comparison.negative_set,
@@ -137,8 +146,10 @@ def curve_figures(comparisons: Sequence[AlignedPredictions], directory: Path) ->
                 "precision": precisions,
             }
             curves.append(pd.DataFrame(points))
+
     if not curves:
         return
+
     table = pd.concat(curves)
     for name, x, y in (
         ("roc", "false positive rate", "true positive rate"),
@@ -179,6 +190,7 @@ def report_calibration(sets: Mapping[str, Path], directory: Path) -> None:
             sha256 = checksum(weights) if weights.is_file() else None
             calibration = read_calibration(file, sha256)
             probabilities["calibrated"] = calibration(probabilities["raw"])
+
         for name, probs in probabilities.items():
             metrics = calibration_metrics(rows["label"], probs, blocks=blocks_of(rows))
             row = {
@@ -190,6 +202,7 @@ def report_calibration(sets: Mapping[str, Path], directory: Path) -> None:
             table.append(row | metrics._asdict())
             curve = reliability(rows["label"], probs)
             curves.append(curve.assign(probabilities=name, negatives=negative_set))
+
     write_tsv(directory / "calibration.tsv", pd.DataFrame(table))
     points = pd.concat(curves)
     points["half"] = Z95 * points["spread"]

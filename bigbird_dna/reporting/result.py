@@ -60,11 +60,13 @@ def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
         raise UsageError(
             f"{path}: the file name of a plot must end in {', '.join(FORMATS)}"
         )
+
     texts: Any = figure.findobj(Text)
     for text in texts:
         # The labels of logarithmic axes, such as 10², are formulas.
         if "$" in text.get_text() and "$\\mathdefault{" not in text.get_text():
             text.set_parse_math(False)
+
     dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     with atomic_path(path) as temporary:
         figure.savefig(temporary, metadata=dates.get(suffix), dpi=dpi)
@@ -144,15 +146,18 @@ def readable(table: pd.DataFrame, show: Callable[[float], str]) -> pd.DataFrame:
         ends = [f"{column}_low", f"{column}_high"]
         if column not in cells:
             continue
+
         if ends[0] in table:
             estimates = table[[column, *ends]].itertuples(index=False, name=None)
             cells[column] = [
                 "" if row[0] != row[0] else interval(*row) for row in estimates
             ]
             cells = cells.drop(columns=ends)
+
         cells[column] = cells[column].map(text)
         if column.startswith("published") and not column.endswith("_row"):
             cells[column] = [cell and f"{cell} †" for cell in cells[column]]
+
     return cells
 
 

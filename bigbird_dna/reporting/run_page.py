@@ -71,6 +71,7 @@ def report_run(run: Path, config: Path | None = None) -> str:
     source = config or paths.stage("report")
     if not source.is_file():
         raise DataError(f"{source}: no such file; give the configuration of the run")
+
     settings = load_config(source)
     summary = summarize(settings, paths)
     if summary.empty:
@@ -82,6 +83,7 @@ def report_run(run: Path, config: Path | None = None) -> str:
     if settings.has_promoters:
         names = (*settings.promoters.windows.negative_sets, CONTROL)
         models["finetuning_loss"] = {name: paths.promoter_model(name) for name in names}
+
     for figure, directories in models.items():
         logs = {
             name: read_training_log(directory / "training.jsonl")
@@ -90,6 +92,7 @@ def report_run(run: Path, config: Path | None = None) -> str:
         }
         if logs:
             loss_figure(logs, paths.report / f"{figure}.plotly.json")
+
     if settings.has_pretraining and paths.pretraining_bits.is_file():
         bits = of_split(read_bits(paths.pretraining_bits), "test")
         bits_per_base_figure(bits, paths.report / "bits_per_base.plotly.json")
@@ -104,6 +107,7 @@ def report_run(run: Path, config: Path | None = None) -> str:
     ):
         with atomic_path(path) as temporary:
             temporary.write_text(content, encoding="utf-8")
+
     return text
 
 
@@ -144,6 +148,7 @@ def summarize(config: Config, paths: RunPaths) -> pd.DataFrame:
                 for end in ENDS:
                     is_baseline = table["predictor"] == name
                     table.loc[is_baseline, f"difference{end}"] = first[f"{column}{end}"]
+
             tables.append(table)
 
     path = report / "chromatin/groups.tsv"
@@ -159,6 +164,7 @@ def summarize(config: Config, paths: RunPaths) -> pd.DataFrame:
                 )
                 area = groups[f"median_auroc_{name}"]
                 medians.append({"predictor": name, "value": area, "verdict": text})
+
             tables.append(
                 pd.DataFrame(medians).assign(task="chromatin", metric="median AUROC")
             )
@@ -170,6 +176,7 @@ def summarize(config: Config, paths: RunPaths) -> pd.DataFrame:
             compared = report / "compared_variants.tsv"
             if compared.is_file():
                 table = pd.concat([table, pd.read_csv(compared, sep="\t")])
+
             table = table[table["subset"] == "all"].rename(columns=aurocs)
             tables.append(table.assign(task="effects of variants", metric="AUROC"))
 
@@ -200,13 +207,16 @@ def summarize(config: Config, paths: RunPaths) -> pd.DataFrame:
                 row["verdict"] = others.loc[best, "verdict"]
                 if pd.isna(row["verdict"]):
                     row["verdict"] = verdict(*lead, sign=sign)
+
             rows.append({"task": task, "metric": metric, **row})
+
     header = ["task", "metric", *columns[:3], "compared_with", "best", *columns[3:]]
     summary = pd.DataFrame(rows, columns=[*header, "verdict"])
     summary.columns = summary.columns.str.replace("value", "model")
     for name in ("task", "compared_with", "verdict"):
         # Control characters in names must not reach the terminal.
         summary[name] = summary[name].astype(object).fillna("").map(printable)
+
     return summary
 
 
@@ -219,6 +229,7 @@ def readable(summary: pd.DataFrame) -> pd.DataFrame:
             interval(*row, form=form).replace("-", "−") if row[0] == row[0] else ""
             for row in values
         ]
+
     best = [f" {x:.4f}" if x == x else "" for x in summary["best"].astype(float)]
     table.insert(3, "compared with", summary["compared_with"] + pd.Series(best))
     table["the model is"] = summary["verdict"]
@@ -239,6 +250,7 @@ def run_page(config: Config, paths: RunPaths, rows: pd.DataFrame) -> str:
                 path = paths.report / f"{name}{suffix}"
                 if path.is_file():
                     figures[name] = read_figure(path)
+
         for name in TABLES[part]:
             path = paths.report / f"{name}.tsv"
             if path.is_file():
@@ -248,10 +260,12 @@ def run_page(config: Config, paths: RunPaths, rows: pd.DataFrame) -> str:
     if config.has_promoters:
         for name in config.promoters.windows.negative_sets:
             models[f"promoters, {name} negatives"] = paths.promoter_model(name)
+
     if config.has_chromatin:
         for number in range(config.chromatin.models):
             directory = paths.chromatin_model(config.chromatin.data.window, number)
             models[f"chromatin, model {number + 1}"] = directory
+
     members = []
     for model, directory in models.items():
         path = directory / "metrics.json"
@@ -271,12 +285,15 @@ def run_page(config: Config, paths: RunPaths, rows: pd.DataFrame) -> str:
         names = list(getattr(config.genome, split))
         if config.has_chromatin:
             names += getattr(config.chromatin.data, f"{split}_regions")
+
         if names:
             held_out[purpose] = ", ".join(names)
+
     provenance = paths.pretrained / "provenance.json"
     contigs = None
     if config.pretraining.start_from and provenance.is_file():
         contigs = read_object(provenance).get("contigs")
+
     tracks_page = paths.report / "chromatin/report.html"
     values = config.model_dump(mode="json", exclude={"results", "data_dir"})
     subject = config.genome.title if config.has_genome else "sequences"
@@ -312,11 +329,13 @@ def conclusion(rows: pd.DataFrame, held_out: str) -> list[str]:
     )
     if first["compared with"]:
         sentence += f", compared with {first['compared with']}"
+
     clauses = []
     compared = rows[rows["the model is"] != ""]
     for text, tasks in compared.groupby("the model is", sort=False)["task"]:
         names = "" if text == "better" else f" ({', '.join(tasks)})"
         clauses.append(f"{text} in {len(tasks)}{names}")
+
     return [
         f"{sentence}.",
         f"Compared with the best other predictor of each of {len(compared)} tasks, the model is "

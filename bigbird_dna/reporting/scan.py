@@ -63,8 +63,10 @@ def read_scan(path: Path) -> Scan:
         rows = rows.sort_values(["tss", "score"])
         positions = rows["tss"].to_numpy(np.int64)
         windows[str(contig), str(strand)] = Points(positions, rows["score"].to_numpy())
+
     if not windows:
         return Scan({}, 1)
+
     # The distance of a few windows of a record, tiled from both ends, is smaller.
     gaps = np.concatenate([np.diff(points.positions) for points in windows.values()])
     return Scan(windows, int(np.median(gaps[gaps > 0])) if (gaps > 0).any() else 1)
@@ -95,6 +97,7 @@ def scan_report(
             calls = find_track_calls(scan, suppress)
             for distance in within:
                 matched[distance][name] = match_tracks(calls, sites, distance)
+
     rows = []
     for distance, predictors in matched.items():
         precisions = average_precisions(predictors)
@@ -109,14 +112,18 @@ def scan_report(
                 for least in (0.5, 0.8):
                     recalls = curve.recall[curve.precision >= least]
                     row[f"recall_at_precision_{least}"] = recalls.max(initial=0)
+
                 best = curve.calls[curve.best(len(matches.site_blocks))]
                 gaps = matches.gaps[:best]
                 row["median_distance"] = pd.Series(gaps[gaps >= 0]).median()
+
             rows.append(row)
+
     table = pd.DataFrame(rows, columns=SCAN)
     with into_directory(output, [promoters, *scans.values()]) as files:
         write_tsv(files / "scan.tsv", table)
         scan_figure(matched, files / "scan.plotly.json")
+
     return table
 
 
@@ -138,10 +145,12 @@ def average_precisions(
         width = 4 * max(map(len, blocks))
         generator = np.random.default_rng(0)
         samples += draw_counts(generator, len(ids), RESAMPLES, width)
+
     for weights in samples:
         for name, calls in predictors.items():
             precision = weighted_average_precision(calls, ids, weights)
             precisions[name].append(precision)
+
     values: dict[str, tuple[float, ...]] = {}
     first: Floats | None = None
     for name, arrays in precisions.items():
@@ -152,7 +161,9 @@ def average_precisions(
         else:
             lead = first - precision
             difference = percentile_interval(lead[0], lead[1:])
+
         values[name] = (*percentile_interval(precision[0], precision[1:]), *difference)
+
     return values
 
 
@@ -189,6 +200,7 @@ def scan_figure(matched: Mapping[int, Mapping[str, MatchedCalls]], path: Path) -
                 "precision": curve.precision[points],
             }
             tables.append(pd.DataFrame(rows))
+
     figure = px.line(
         pd.concat(tables),
         x="recall",

@@ -39,14 +39,17 @@ def read_windows(path: Path, numbers: Sequence[str]) -> pd.DataFrame:
             quoting=csv.QUOTE_NONE,
             index_col=False,
         )
+
     table = table.rename(columns={"#contig": "contig"})
     if "probability" in table:
         table["score"] = table["probability"]
+
     for name in ("contig", "strand", *numbers):
         if name not in table:
             raise DataError(
                 f"{path}: no column {name!r}: not a table as score-promoters or call-promoters write it"
             )
+
     windows = table[["contig", "strand"]].copy()
     for name in ("strand", *numbers):
         if name == "strand":
@@ -54,10 +57,12 @@ def read_windows(path: Path, numbers: Sequence[str]) -> pd.DataFrame:
         else:
             windows[name] = pd.to_numeric(table[name], errors="coerce")
             wrong = windows[name].isna() & table[name].notna()
+
         if wrong.any():
             row = int(wrong.to_numpy().argmax())
             cell = str(table[name].iloc[row])
             raise DataError(f"{path}: line {first + row + 2}: wrong {name} {cell:.60}")
+
     return windows
 
 
@@ -82,17 +87,22 @@ def plot_scores(
     contigs = table["contig"].unique().tolist()
     if not contigs:
         raise DataError(f"{scores}: contains no scored window")
+
     contig = contigs[0] if contig is None else contig
     if contig not in contigs:
         raise DataError(f"{scores}: no contig {contig!r}: {one_of(contig, contigs)}")
+
     table = table[table["contig"] == contig].sort_values("tss")
     if start is None:
         start = int(table.loc[table["score"].notna(), "tss"].min())
+
     if end is None:
         end = start + DEFAULT_LENGTH
+
     table = table[table["tss"].between(start, end - 1)]
     if table.empty:
         raise DataError(f"{scores}: no score inside {contig}:{start}-{end}")
+
     called = table[:0].assign(start=0)
     if calls is not None:
         called = read_windows(calls, ["start", "score"])
@@ -118,6 +128,7 @@ def plot_scores(
             found = called[called["strand"] == strand]
             axis.scatter(found["start"], found["score"], color=color, marker=marker)
             axis.set(ylim=(0, 1.2), yticks=[0, 0.5, 1], ylabel=label)
+
         for gene in genes:
             if gene.contig == contig and gene.start < end and start < gene.end:
                 lane, color = (0.5, BLUE) if gene.strand == "+" else (-0.5, VERMILION)
@@ -125,8 +136,10 @@ def plot_scores(
                 axes[2].barh(lane, length, 0.7, gene.start, color=color, alpha=0.3)
                 center = max(gene.start, start), lane
                 axes[2].text(*center, gene.name, va="center", size=7, clip_on=True)
+
         if genes:
             axes[2].set(yticks=[], ylabel="genes")
+
         axes[-1].set(xlim=(start, end), xlabel=f"position on {contig} (bp)")
         note = "; black: known TSSs" * bool(sites)
         note += "; colored arrows: calls, at their expected precision" * (

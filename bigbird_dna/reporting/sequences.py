@@ -82,6 +82,7 @@ def sequence_report(predictions: Path, kind: str, output: Path) -> pd.DataFrame:
                     display.from_predictions(
                         labels[:, 0], scores[:, 0], ax=axis, name=predictor_label(name)
                     )
+
             save_figure(figure, figure_path)
     elif kind == "multiclass":
         called = np.eye(len(outputs))[values[MODEL].argmax(axis=1)]
@@ -117,12 +118,14 @@ def sequence_report(predictions: Path, kind: str, output: Path) -> pd.DataFrame:
     metric, title, chance = "auroc", "AUROC", 0.5
     if kind == "regression":
         metric, title, chance = "pearson", "correlation", 0.0
+
     ends = [f"{metric}{end}" for end in ENDS]
     differences = [f"{metric}_difference{end}" for end in ENDS]
     area = interval(*main.loc[MODEL, ends])
     sentence = f"On {len(labels):,} test sequences, the model has the {title} {area}"
     if len(outputs) > 1:
         sentence += f" (mean of {len(outputs):,} outputs)"
+
     baselines = main[metric].reindex([KMER, POSITION, COMPOSITION, CNN]).dropna()
     if len(baselines):
         best: Any = baselines.idxmax()
@@ -131,6 +134,7 @@ def sequence_report(predictions: Path, kind: str, output: Path) -> pd.DataFrame:
             f"; the strongest baseline ({predictor_label(best)}) has {baselines[best]:.3f}, and the difference "
             f"is {interval(*lead)}: the model is {verdict(*lead)}"
         )
+
     sentences = [f"{sentence}."]
     if CONTROL in main.index:
         value, low, high = main.loc[CONTROL, ends].tolist()
@@ -139,6 +143,7 @@ def sequence_report(predictions: Path, kind: str, output: Path) -> pd.DataFrame:
                 f"Warning: with shuffled labels, the {title} is {interval(value, low, high)}, not near chance "
                 f"({chance})."
             )
+
     cells = readable(main.reset_index().drop(columns="output"), "{:.3f}".format)
     head = "# Model of labeled sequences: results on test sequences"
     text = "\n\n".join([head, *sentences, markdown(cells)])

@@ -81,12 +81,14 @@ def evaluate_tracks(
     with ThreadPoolExecutor(threads) as pool:
         slices = pool.map(evaluate_slice, [*pairwise(edges)])  # first error in order
         results = [*progress(slices, "evaluating", count, "slices of tracks")]
+
     columns = ["positives", "negatives", "auroc", "auroc_low", "auroc_high", "auprc"]
     columns.append("note")
     for name in compare:
         lead = f"delta_{name}"
         columns += [f"auroc_{name}", f"auprc_{name}", lead, f"{lead}_low"]
         columns += [f"{lead}_high", f"p_{name}"]
+
     rows = [row for evaluated in results for row, _ in evaluated]
     curves = [curve for evaluated in results for _, curve in evaluated]
     return pd.DataFrame(rows, columns=columns), curves
@@ -103,6 +105,7 @@ def _evaluate(
         labels = labels[measured]
         scores = [column[measured] for column in scores]
         blocks = None if blocks is None else blocks[measured]
+
     positive = labels.view(np.bool_)
     m = int(np.count_nonzero(positive))
     n = len(labels) - m
@@ -110,6 +113,7 @@ def _evaluate(
         note = auroc_note(m, n, UNDEFINED)
         undefined = [math.nan] * 6 * (len(scores) - 1)
         return [m, n, *UNDEFINED, math.nan, note, *undefined], None
+
     negative = ~positive
     ids = None if blocks is None else (blocks[positive], blocks[negative])
     first, *others = (rank(column[positive], column[negative]) for column in scores)
@@ -119,6 +123,7 @@ def _evaluate(
     for column, other in zip(scores[1:], others, strict=True):
         lead = ranking_difference(first, other, (scores[0], column), ids)
         row += [other.area, other.average_precision, *lead]
+
     return row, curve_points(first).astype(np.float32)
 
 
@@ -144,6 +149,7 @@ def read_slice(
     y = labels.read(first, last)
     if y.dtype.kind == "f":
         y = np.where(np.isnan(y), UNMEASURED, y)
+
     wrong = ~np.isin(y, (0, 1, UNMEASURED))
     if wrong.any():
         track, row = np.argwhere(wrong)[0]
@@ -151,6 +157,7 @@ def read_slice(
             f"{labels.path}: row {row + 1:,}, track {names[first + track]!r}: label {y[track, row].item()!r}: "
             "must be 0, 1, or -1 or NaN (not measured)"
         )
+
     coded = y.astype(np.int8)
     scores = []
     for array in predictors:
@@ -158,13 +165,16 @@ def read_slice(
         missing = np.isnan(values)
         if missing.any():
             missing &= coded != UNMEASURED
+
         if missing.any():
             track, row = np.argwhere(missing)[0]
             raise DataError(
                 f"{array.path}: row {row + 1:,}, track {names[first + track]!r}: the prediction is NaN or "
                 "missing"
             )
+
         scores.append(values)
+
     return scores, coded
 
 
@@ -177,10 +187,13 @@ def check_fit(array: TrackArray, labels: TrackArray) -> None:
             f"{array.path}: {shape[0]:,} rows × {shape[1]:,} tracks, but {labels.path} has "
             f"{expected[0]:,} × {expected[1]:,}{hint}"
         )
+
     if array.names and labels.names:
         check_names(array.path, array.names, labels.path, labels.names)
+
     if array.intervals is None or labels.intervals is None:
         return
+
     for name in array.intervals.columns.intersection(labels.intervals.columns):
         values, other = array.intervals[name], labels.intervals[name]
         unlike = ((values != other) & ~(values.isna() & other.isna())).to_numpy()
@@ -234,6 +247,7 @@ def groups_table(table: pd.DataFrame, others: Sequence[str] = ()) -> pd.DataFram
     groups = dict([*table.groupby("group", sort=False)])
     if len(groups) > 1 and ALL not in groups:
         groups[ALL] = table
+
     rows = []
     for group, part in groups.items():
         counted = part[part["counted"]]
@@ -253,5 +267,7 @@ def groups_table(table: pd.DataFrame, others: Sequence[str] = ()) -> pd.DataFram
             significant = differences[discoveries(counted[f"p_{name}"])]
             row[f"better_{name}"] = int((significant > 0).sum())
             row[f"worse_{name}"] = int((significant < 0).sum())
+
         rows.append(row)
+
     return pd.DataFrame(rows)

@@ -98,6 +98,7 @@ def auc_report(
             raise UsageError(
                 f"predictor {name!r}: must consist of letters, digits and _ . + -"
             )
+
     truth = open_array(labels, "labels")
     first = open_array(predictions, "predictions")
     others = {name: open_array(array, name) for name, array in compare.items()}
@@ -106,9 +107,11 @@ def auc_report(
             f"warning: {first.path}: {first.rows:,} rows × {first.tracks:,} tracks: more tracks than rows; "
             "check whether rows and tracks are swapped"
         )
+
     arrays = [truth, first, *others.values()]
     for array in arrays:
         check_fit(array, truth)
+
     if tracks is None:
         width = len(str(truth.tracks))
         numbered = [f"track {i + 1:0{width}}" for i in range(truth.tracks)]
@@ -120,10 +123,12 @@ def auc_report(
             raise DataError(
                 f"the track table has {len(known):,} tracks, but {truth.path} {truth.tracks:,} columns"
             )
+
         names = [track.name for track in known]
         for array in arrays:
             if array.names:
                 check_names(array.path, array.names, "the track table", names)
+
     blocks = read_blocks(None if bins is None else Path(bins), truth)
 
     evaluated, curves = evaluate_tracks(first, truth, others, names, threads, blocks)
@@ -143,6 +148,7 @@ def auc_report(
             command=command,
         )
         (directory / "report.html").write_text(page, encoding="utf-8")
+
     return AucReport(table, groups)
 
 
@@ -170,6 +176,7 @@ def track_page(
     }
     for column, title in columns.items():
         summary[title] = [f"{x:.3f}" if x == x else "" for x in groups[column]]
+
     last = groups.iloc[-1]
     leads = []
     for name, label in labels.items():
@@ -181,6 +188,7 @@ def track_page(
         leads.append(
             f"than the {label} on {last[f'better_{name}']:,} (worse on {last[f'worse_{name}']:,})"
         )
+
     medians = summary[["median AUROC", "median AUPRC"]].iloc[-1]
     sentences = [
         f"{len(counted):,} of {len(table):,} tracks were evaluated on {values.pop('rows'):,} rows: their median "
@@ -220,6 +228,7 @@ def track_page(
             curve_figure.add_scatter(
                 x=RECALLS, y=precision, row=1, col=2, showlegend=False, **look
             )
+
         curve_figure.update_xaxes(range=[-0.01, 1.01])
         curve_figure.update_yaxes(range=[-0.01, 1.01])
         curve_figure.update_layout(
@@ -230,6 +239,7 @@ def track_page(
             yaxis2_title="precision",
         )
         figures["curves"] = curve_figure
+
     if labels and len(counted):
         pairs = [
             counted[["track", "group", "auroc"]].assign(
@@ -253,6 +263,7 @@ def track_page(
             height=480,
         )
         add_diagonal(figures["comparison"])
+
     widths = {"curves": 2, "comparison": len(labels)}
     hidden = [f"p_{name}" for name in labels] + [f"auprc_{name}" for name in labels]
     excluded = table[~table["counted"]].groupby("note", sort=False)["track"].agg(list)

@@ -30,17 +30,21 @@ def read_training_log(path: Path) -> pd.DataFrame:
     """
     with reading(path, "not readable", UnicodeDecodeError):
         lines = Path(path).read_text(encoding="utf-8").splitlines(keepends=True)
+
     records = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
+
         try:
             records.append(json.loads(line))
         except ValueError:
             if number == len(lines) and not line.endswith("\n"):
                 log(f"{path}: line {number} is truncated and ignored")
                 continue
+
             raise DataError(f"{path}: line {number}: not JSON: {line[:60]!r}") from None
+
     with reading(
         path, "not a training log", LookupError, TypeError, ValueError, AttributeError
     ):
@@ -49,7 +53,9 @@ def read_training_log(path: Path) -> pd.DataFrame:
         metrics = table.columns.intersection(["loss", "seconds"]).union(columns)
         if metrics.difference(["seconds"]).empty:
             raise ValueError("contains no training step")
+
         table = table.set_index(table["step"].astype(int))[metrics].astype(float)
+
     return table.groupby(level=0).last()
 
 

@@ -54,9 +54,11 @@ def variant_report(
         common = variants.merge(other, on=KEY, suffixes=("_model", ""))
         if common.empty:
             raise DataError(f"--compare {name}: {path} has none of these variants")
+
         rows = variant_table(common)
         rows.insert(1, "predictor", name)
         tables[name] = rows
+
     with into_directory(output) as directory:
         write_tsv(directory / "variants.tsv", table)
         variant_figure(variants, directory / "variants.plotly.json")
@@ -69,12 +71,14 @@ def variant_report(
         listed = [f"{count:,} {reason}" for reason, count in counts.most_common(6)]
         if listed:
             log(f"{counts.total():,} variants {what}: {', '.join(listed)}")
+
     for predictor, rows in tables.items():
         row = rows.iloc[0]
         area = interval(row["auroc"], row["auroc_low"], row["auroc_high"])
         signs = row["sign_accuracy"]
         text = "" if math.isnan(signs) else f", {signs:.1%} of the signs correct"
         log(f"{predictor}: AUROC {area} of {row['variants']:,} variants{text}")
+
     return table
 
 
@@ -103,9 +107,11 @@ def read_known_effects(
             raise DataError(
                 f"{path}: the header has no BBD_DELTA; score the variants with --tracks '*'"
             )
+
         tracks = [unquote(name) for name in listed[1].split(",")]
         if track is not None and track not in tracks:
             raise UsageError(f"--track {track!r}: {path} has no values of this track")
+
         for number, record in enumerate(vcf, start=1):
             where = f"{path}: record {number} ({record.chrom}:{record.pos})"
             alts = record.alts or ()
@@ -118,8 +124,10 @@ def read_known_effects(
                     raise DataError(
                         f"{where}: {key} has {len(cells)} values for {len(alts)} ALT"
                     )
+
                 cells = ["" if cell in (".", None) else unquote(cell) for cell in cells]
                 values[key] = cells * len(alts) if len(cells) == 1 else cells
+
             for i, alt in enumerate(alts):
                 effect, name, category, delta, note = (values[key][i] for key in INFO)
                 name = track or name
@@ -135,17 +143,21 @@ def read_known_effects(
                         change = float(deltas[tracks.index(name)])
                     except ValueError:
                         change = math.nan
+
                     if len(deltas) != len(tracks) or not math.isfinite(change):
                         raise DataError(
                             f"{where}: BBD_DELTA needs numbers for {len(tracks):,} tracks"
                         )
+
                     place = record.chrom, record.pos, record.ref, alt
                     rows.append((*place, name, category, effect.lower(), change))
+
     if not rows:
         reasons = [f"{count:,} {reason}" for reason, count in excluded.most_common(3)]
         raise DataError(
             f"{path}: no variant to evaluate ({', '.join(reasons) or 'the file has none'})"
         )
+
     return pd.DataFrame(rows, columns=[*KEY, "delta"]), excluded
 
 
@@ -171,12 +183,14 @@ def variant_table(variants: pd.DataFrame) -> pd.DataFrame:
         if len(names) > 1:
             for name in names:
                 subsets[f"{kind}={name}"] = variants[kind] == name
+
     table = []
     for subset, members in subsets.items():
         classes = variants["has_effect"][members].unique()
         rows = variants[members]
         if subset.startswith("category") and len(classes) == 1:
             rows = variants[members | (variants["has_effect"] != classes[0])]
+
         row: dict[str, Any] = {
             "subset": subset,
             "variants": len(rows),
@@ -191,8 +205,10 @@ def variant_table(variants: pd.DataFrame) -> pd.DataFrame:
             )
             columns = ("difference", "difference_low", "difference_high")
             row |= zip(columns, lead.estimate, strict=True)
+
         row["sign_accuracy"] = correct[members].astype(float).mean()
         table.append(row)
+
     return pd.DataFrame(table)
 
 
@@ -203,6 +219,7 @@ def variant_figure(variants: pd.DataFrame, path: Path) -> None:
     names = variants["effect"]
     if variants["category"].any():
         names = variants["category"].replace("", "(none)")
+
     names = names + names.map(names.value_counts()).map(" ({:,})".format)
     is_none = variants.groupby(names)["effect"].apply(lambda x: (x == NO_EFFECT).mean())
     sizes = variants["delta"].abs().groupby(names)

@@ -138,6 +138,7 @@ def call_promoters(
     path, format = choose_output(output, format, CALL_FORMATS, [model, fasta], "bed")
     if fdr is not None:
         check_fraction("fdr", fdr)
+
     check_choice("strand", strand, STRANDS)
     strands = STRANDS[strand]
     scan_model = load_scan_model(model)
@@ -184,8 +185,10 @@ def call_promoters(
                     for position, score in zip(*best, strict=True):
                         if score >= least:
                             calls.append((int(position), call_strand, float(score)))
+
                 written += len(calls)
                 write(_cells(contig, *call, expected) for call in sorted(calls))
+
     return CallCounts(len(selected), scored, written)
 
 
@@ -256,14 +259,17 @@ def _lowest_score(expected: CallPrecision, fdr: float | None) -> float:
     """Return the lowest score of a call; `UsageError` if no score reaches the rate."""
     if fdr is None:
         return expected.scores[expected.best()]
+
     if fdr == 1:
         return 0.0
+
     row = expected.at_rate(fdr)
     if row is None:
         raise UsageError(
             f"fdr {fdr}: not reached: the highest scores have an expected false-discovery rate of "
             f"{expected.expected_fdr[0]:.3g}; give a larger rate, or 1 for all calls"
         )
+
     return expected.scores[row]
 
 
@@ -334,6 +340,7 @@ def calibrate_calls(
         raise UsageError(
             f"{model.name}: the contigs held out of its training are not known; give them (--contig)"
         )
+
     if both := sorted(set(contigs) & set(test)):
         raise UsageError(
             f"contig {both[0]} must not be both a validation and a test contig"
@@ -354,6 +361,7 @@ def calibrate_calls(
             for strand, windows in by_strand.items():
                 if len(windows.scores):
                     tracks[contig, strand] = windows
+
         return Scan(tracks, step)
 
     with computation("float32", device, threads):
@@ -363,6 +371,7 @@ def calibrate_calls(
             raise DataError(
                 f"{promoters}: no TSS on the scanned sequence of {', '.join(contigs)}"
             )
+
         by_track = find_track_calls(valid, suppress)
         calls = match_tracks(by_track, sites, within)
         fitted = fit_calls(
@@ -382,6 +391,7 @@ def calibrate_calls(
                 f"{promoters}: of {len(calls.gaps):,} calls on {', '.join(contigs)}, {correct:,} are within "
                 f"{within} bp of a TSS; the map needs at least {LEAST} such calls, and {LEAST} others"
             )
+
         metrics: dict[str, Any] = {"valid": _average_precision(by_track, sites)}
         if test:
             log(f"measuring the calls on the test contigs {', '.join(test)}")
@@ -390,11 +400,13 @@ def calibrate_calls(
             log(
                 "no test contigs are known: the calls are measured on the validation contigs only"
             )
+
     stored = model.path / METRICS
     others = read_object(stored) if stored.is_file() else {}
     with changed_file(model.path, FILE, output) as file:
         write_calibration(file, fitted, model.sha256)
         write_json(file.with_name(METRICS), {**others, "calls": metrics})
+
     log(
         f"{output or model.path}: expected precision of {len(calls.gaps):,} calls on {', '.join(contigs)}"
     )
@@ -420,6 +432,7 @@ def _test_metrics(scan: Scan, promoters: Path, fitted: CallPrecision) -> dict[st
             f"warning: {promoters}: no TSS on the test contigs: their calls are not measured"
         )
         return {}
+
     by_track = find_track_calls(scan, fitted.suppress)
     calls = match_tracks(by_track, sites, fitted.within)
     threshold = fitted.scores[fitted.best()]
@@ -439,6 +452,7 @@ def _test_metrics(scan: Scan, promoters: Path, fitted: CallPrecision) -> dict[st
         )
         for name, values in zip(names, fitted(calls.scores), strict=True):
             metrics[name] = float(values[selected].mean())
+
     metrics["threshold"] = threshold
     return metrics
 
@@ -461,10 +475,13 @@ def _held_out_regions(
             f"{reference}: the contigs held out of the model's training are not found: {error}"
         )
         return names
+
     for region in named:
         interval = region.interval
         name = interval.contig
         if len(interval) < lengths[name]:
             name = format_named_region(interval)
+
         names[region.kind].append(name)
+
     return names

@@ -105,6 +105,7 @@ class TrackEffects:
         if self.per_track:
             for name in self.names:
                 self.columns += [f"{name}:delta", f"{name}:logodds"]
+
             kind = "Float" if count == 1 else "String"
             order = f"joined by &, for the tracks {','.join(map(escape, self.names))}"
             averaged = "mean over both strands and the windows' offsets"
@@ -118,12 +119,15 @@ class TrackEffects:
         windows = allele_windows(change, reference, size, self.offsets)
         if windows is None:
             return (Note.TOO_LONG,), (), None
+
         edge = (Note.CONTIG_EDGE,) if windows.reaches_beyond else ()
         if windows.largest_n_fraction > max_n:
             return (Note.TOO_MANY_N, *edge), (), None
+
         texts = []
         for window in (*windows.ref, *windows.alt):
             texts += [window, reverse_complement(window)]
+
         return edge, texts, None
 
     def predict(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -146,6 +150,7 @@ class TrackEffects:
         means = [window.mean(axis=0, dtype=np.float64) for window in windows]
         if self.finish is not None:
             means = [self.finish(mean).astype(np.float64) for mean in means]
+
         delta = means[1] - means[0]
         largest = int(np.abs(delta).argmax())
         row = [float(delta[largest]), self.names[largest]]
@@ -153,6 +158,7 @@ class TrackEffects:
             clipped = np.clip(means, LOWEST, 1 - LOWEST)
             ref, alt = np.log(clipped / (1 - clipped))
             row += np.stack([delta, alt - ref], axis=1).ravel().tolist()
+
         return row
 
     def info(self, row: Sequence[Any]) -> list[str]:
@@ -256,6 +262,7 @@ class StartSiteEffects:
         count = self.model.bins_together(self.model.scored_center)
         if longer > count * self.size:
             return (Note.TOO_LONG,), (), None
+
         before = reference.fetch(Interval(contig, start - window, start))
         behind = reference.fetch(Interval(contig, end, end + window))
         # If the longer allele cannot be exactly at the center, the bases around it decide, on either strand.
@@ -267,14 +274,17 @@ class StartSiteEffects:
         for allele in alleles:
             after = behind[: window - left - len(allele)]
             texts.append(before[window - left :] + allele + after)
+
         for allele in alleles:
             texts.append(before[right + len(allele) :] + allele + behind[:right])
 
         edge: tuple[str, ...] = ()
         if start + shorter < window - right or end + window - left - shorter > length:
             edge = (Note.CONTIG_EDGE,)
+
         if max(map(fraction_n, texts)) > max_n:
             return (Note.TOO_MANY_N, *edge), (), None
+
         begins = centered_bins(window, self.size, count) - left
         on_contig = start + begins >= 0
         on_contig &= begins + self.size - longer <= length - end
@@ -285,8 +295,10 @@ class StartSiteEffects:
                 center = tss_position(begin, begin + self.size, strand, self.size // 2)
                 position = start + moved(center, strand, longer, len(alleles[0]))
                 sites.append((position, strand, number))
+
         if not sites:
             return (Note.NO_SITE, *edge), (), None
+
         return edge, texts, AlleleBins(begins, longer, on_contig, sites)
 
     def predict(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -364,8 +376,11 @@ def moved(place: int, strand: Strand, before: int, after: int) -> int:
     """
     if place < 0:
         return place
+
     if place >= before:
         return place + after - before
+
     if strand == "+":
         return min(place, max(after - 1, 0))
+
     return max(place + after - before, 0 if after else -1)

@@ -101,6 +101,7 @@ def embed(
         raise UsageError(
             f"{sequences}: regions need --reference, the FASTA with their sequences"
         )
+
     loaded = model if isinstance(model, LoadedModel) else load(model)
     loaded.one_encoder("embedding")
     require_dna(loaded.tokenizer)
@@ -111,6 +112,7 @@ def embed(
     columns = ["name"]
     if reference is not None:
         columns = ["contig", "start", "end", "name", "strand"]
+
     positions = ROW_COLUMNS.get(pool, [])
     columns += [*positions, "note"]
     kinds = [pa.string() if name in TEXT_COLUMNS else pa.int64() for name in columns]
@@ -136,6 +138,7 @@ def embed(
         genome = None
         if reference is not None:
             genome = stack.enter_context(opened(reference, aliases))
+
         # The whole file is checked before anything is computed.
         total = sum(1 for _ in read_inputs(file, genome, table))
         temporary = stack.enter_context(atomic_path(path))
@@ -149,7 +152,9 @@ def embed(
                     strand = region.strand or "+"
                     interval = Interval(region.contig, region.start, region.end, strand)
                     text = genome.fetch(interval)
+
                 texts.append(text)
+
             rows: list[list[Any]] = []
             truncated = 0
             for (region, _), text in zip(batch, texts, strict=True):
@@ -161,15 +166,19 @@ def embed(
                         first, last = region.start + start, region.start + end
                         if region.strand == "-":
                             first, last = region.end - end, region.end - start
+
                         cells = [region.contig, first, last, region.name]
                         cells.append(region.strand or ".")
+
                     cells += [start, end][: len(positions)]
                     rows.append([*cells, note or None])
+
             vectors = loaded.embed(
                 texts, pool=pool, layer=layer, batch_size=batch_size, device=device
             )
             if pool in ROW_COLUMNS:
                 vectors = np.concatenate(list(vectors))
+
             arrays: list[Any] = [*map(pa.array, zip(*rows, strict=True), kinds)]
             values = pa.array(np.asarray(vectors, np.float32).ravel())
             arrays.append(pa.FixedSizeListArray.from_arrays(values, hidden))
@@ -182,6 +191,7 @@ def embed(
                 counts.truncated + truncated,
             )
             bar.advance(len(batch))
+
     return counts
 
 
@@ -211,6 +221,7 @@ def input_batches(
         if bases >= most_bases or len(batch) == most_rows:
             yield batch
             batch, bases = [], 0
+
     if batch:
         yield batch
 
@@ -223,17 +234,21 @@ def row_spans(
     positions = model.config.max_length
     if pool not in ROW_COLUMNS and len(text) + 2 <= positions:
         return complete, ""  # a token has a base or more
+
     row, skipped = placed_rows(model.tokenizer, [text], positions, 0.5)[0]
     lengths = model.tokenizer.piece_lengths[row[1:-1]]
     note = "" if lengths.sum() == len(text) else TRUNCATED
     if pool not in ROW_COLUMNS:
         return complete, note
+
     if pool == "base":
         if note:
             raise DataError(
                 f"{name!r} ({len(text):,} bp) has more tokens than the model's {positions:,}; --pool base "
                 "needs shorter sequences"
             )
+
         lengths = np.ones(len(text), np.int32)
+
     ends = skipped + np.cumsum(lengths, dtype=np.int64)
     return np.stack([ends - lengths, ends], axis=1), note

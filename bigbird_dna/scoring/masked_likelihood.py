@@ -87,6 +87,7 @@ def haplotype_windows(
             left = before[most - context - offset :]
             right = after[: shift + context - offset]
             windows.append(left + allele + right)
+
     beyond = start < most or end + shift + most > reference.contigs[contig]
     count = len(offsets)
     return AlleleWindows(tuple(windows[:count]), tuple(windows[count:]), beyond)
@@ -110,9 +111,11 @@ def mask_difference(
     hidden = [row[low : len(row) - high] for row in (first, second)]
     if not np.isin(np.concatenate(hidden), tokenizer.base_ids).all():
         raise ModelError(f"{tokenizer.source}: the vocabulary lacks a token for a base")
+
     spare = room - max(map(len, hidden))
     if spare < 0:
         return None
+
     before = tuple(first[max(0, low - spare // 2) : low].tolist())
     after = tuple(first[len(first) - high :][: spare // 2].tolist())
     return (
@@ -141,6 +144,7 @@ def masked_log_likelihoods(
     groups: dict[tuple[Tokens, int, Tokens], list[int]] = {}
     for number, (before, hidden, after) in enumerate(inputs):
         groups.setdefault((before, len(hidden), after), []).append(number)
+
     visible = list(groups)
     members = list(groups.values())
     most = max(map(len, members))
@@ -148,6 +152,7 @@ def masked_log_likelihoods(
     for before, count, after in visible:
         ids = [*before, *[tokenizer.mask_id] * count, *after]
         rows.append(np.array([tokenizer.cls_id, *ids, tokenizer.sep_id], np.int32))
+
     base_ids = torch.tensor(tokenizer.base_ids, device=torch_device)
 
     def run(ids: Tensor, lengths: Tensor, batch: NDArray[np.intp]) -> Tensor:
@@ -157,6 +162,7 @@ def masked_log_likelihoods(
             first = row * ids.shape[1] + 1 + len(before)
             positions.append(torch.arange(first, first + count, device="cpu"))
             counts.append(count)
+
         masked = torch.cat(positions).to(ids.device)
         logits: Tensor = network(ids, lengths, None, masked).tokens.float()  # (M, V)
         logits = logits - logits[:, base_ids].logsumexp(1, keepdim=True)
@@ -165,6 +171,7 @@ def masked_log_likelihoods(
             hidden = [inputs[number].hidden for number in members[batch[row]]]
             tokens = torch.tensor(hidden, dtype=torch.long, device=ids.device)
             sums[row, : len(hidden)] = scores.gather(1, tokens.T).sum(0)
+
         return sums
 
     values = run_rows(
@@ -179,6 +186,7 @@ def masked_log_likelihoods(
     result = np.zeros(len(inputs), np.float32)
     for numbers, sums in zip(members, values, strict=True):
         result[numbers] = sums[: len(numbers)]
+
     return result
 
 
@@ -218,10 +226,12 @@ class LikelihoodEffects:
         longest = room * int(tokenizer.piece_lengths.max())
         if max(len(change.ref), len(change.alt)) > longest:
             return (Note.TOO_LONG,), (), None
+
         windows = haplotype_windows(change, reference, self.offsets)
         edge = (Note.CONTIG_EDGE,) if windows.reaches_beyond else ()
         if windows.largest_n_fraction > max_n:
             return (Note.TOO_MANY_N, *edge), (), None
+
         refs, alts = [], []
         for ref, alt in zip(windows.ref, windows.alt, strict=True):
             reverse = reverse_complement(ref), reverse_complement(alt)
@@ -229,8 +239,10 @@ class LikelihoodEffects:
                 pair = mask_difference(tokenizer, *texts, room)
                 if pair is None:
                     return (Note.TOO_LONG, *edge), (), None
+
                 refs.append(pair[0])
                 alts.append(pair[1])
+
         return edge, [*refs, *alts], None
 
     def predict(self, texts: Sequence[MaskedHaplotype]) -> NDArray[np.float32]:

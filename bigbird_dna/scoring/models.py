@@ -76,7 +76,9 @@ class ChromatinModel(chromatin.LoadedChromatinModel, Model):
                         values = np.full(len(columns), np.nan, np.float32)
                     else:
                         values = probabilities[columns]
+
                     rows.append((*region[:4], note, *values))
+
         names = [self.tracks[column].name for column in columns]
         table = pd.DataFrame(
             rows, columns=["contig", "start", "end", "name", "note", *names]

@@ -136,6 +136,7 @@ def score_promoters(
             f"format {format}: one score per record is no signal along it; write tsv, bed or parquet with "
             "per_record"
         )
+
     scan_model = load_scan_model(model)
     step = scan_step(scan_model, stride)
     strands = STRANDS[strand]
@@ -162,6 +163,7 @@ def score_promoters(
         selected = lengths
         if places is not None:
             selected = {name: lengths[name] for name in lengths if places.on(name)}
+
         warn_of_short_records(selected.values(), scan_model, max_n)
         batches = scan_records(
             file,
@@ -179,6 +181,7 @@ def score_promoters(
         total = None
         if places is None:
             total = len(strands) * count_scores(lengths.values(), scan_model, stride)
+
         counts: Counter[bool] = Counter()
         with (
             open_writer(
@@ -198,6 +201,7 @@ def score_promoters(
                     if per_record:
                         write(map(_cells, counted([best_of_record(record)])))
                         continue
+
                     size = lengths[contig]
                     spans = signal_spans(
                         contig, size, counted(record), step, strands, places
@@ -207,6 +211,7 @@ def score_promoters(
                 for batch in batches:
                     bar.advance(len(batch))
                     write(map(_cells, counted(batch)))
+
     return ScanCounts(len(selected), counts[True], counts[False])
 
 
@@ -246,6 +251,7 @@ def warn_of_short_records(
     if isinstance(model, LoadedChromatinModel):  # which reads N beyond a record
         least = window - max_n * window
         hint = "; --max-n 1 scores them, less reliably"
+
     count = sum(length < least for length in lengths)
     if count:
         log(

@@ -66,23 +66,29 @@ def read_regions(
     for line, name, start, end, label, strand in _rows(source):
         if stranded and strand not in ("+", "-", "."):
             raise DataError(f"{line}: strand must be '+', '-' or '.', found {strand!r}")
+
         if name not in contigs:
             contigs[name] = find_contig(name)
+
         on_reference = contigs[name]
         contig = on_reference or name
         if places is not None and not places.overlaps(contig, start, end):
             continue
+
         fault = ""
         if on_reference is None:
             fault = UNKNOWN
         elif end > reference.contigs[contig]:
             fault = BEYOND
+
         label = label or f"{contig}:{start}-{end}"
         yield Region(
             contig, start, end, label, strand if strand in OPPOSITE else None, fault
         )
+
     if not contigs:
         raise DataError(f"{where}: no regions in the file")
+
     if not any(contigs.values()):
         raise DataError(
             f"{where}: none of the contigs ({shown(contigs)}) is in {reference.path} "
@@ -99,13 +105,17 @@ def _rows(
             name = fields[3].strip() if len(fields) > 3 else ""
             strand = strand_column(fields) or "."
             yield f"{source}: line {number}", fields[0], start, end, name, strand
+
         return
+
     table = source[["contig", "start", "end"]]
     for name in ("name", "strand"):
         table[name] = source.get(name)
+
     for row, contig, start, end, name, strand in table.itertuples():
         if not 0 <= start < end:
             raise DataError(f"regions[{row!r}]: needs 0 <= start < end")
+
         yield f"regions[{row!r}]", contig, start, end, name or "", strand or "."
 
 

@@ -121,6 +121,7 @@ def scan_records(
         return score_inputs(
             inputs, window_predictor(model, calibrated, **options), WINDOWS_AT_ONCE
         )
+
     options["center_fraction"] = model.scored_center
     inputs = bin_inputs(
         fasta,
@@ -195,6 +196,7 @@ def window_inputs(
             first, end = max(start, 0), min(start + window, length)
             if places is not None and not places.overlaps(contig, first, end):
                 continue
+
             text = sequence[first:end]
             note = "short" if length < window else _n_note(text, max_n)
             for strand in strands:
@@ -246,9 +248,11 @@ def bin_inputs(
             starts = [-((span - length) // 2)]
         else:
             starts = list(centered_tiles(length, span, span))
+
         for number, start in enumerate(starts):
             if places is not None and not places.overlaps(contig, start, start + span):
                 continue
+
             left, right = start - margin, start - margin + window
             text = "N" * -left + sequence[max(left, 0) : right]
             text = text.ljust(window, "N")
@@ -263,6 +267,7 @@ def bin_inputs(
                     ]
                     yield ModelInput("", rows)
                     continue
+
             rows, outputs = [], []
             for index in range(num_bins):
                 begin = start + index * bin_size
@@ -271,16 +276,21 @@ def bin_inputs(
                 middle = begin + end - start - span
                 if number > 0 and middle <= starts[number - 1]:
                     continue
+
                 if number + 1 < len(starts) and middle > starts[number + 1]:
                     continue
+
                 if begin < 0 or end > length:
                     continue
+
                 if places is not None and not places.overlaps(contig, begin, end):
                     continue
+
                 for strand in strands:
                     tss = tss_position(begin, end, strand, bin_size // 2)
                     rows.append(ScoredWindow(contig, begin, end, strand, note, tss))
                     outputs.append(index * num_tracks + columns[strand])
+
             yield ModelInput(text, rows, outputs)
 
 
@@ -299,6 +309,7 @@ def best_of_record(rows: Iterable[ScoredWindow]) -> ScoredWindow:
     best = max(rows, key=rank)
     if best.score is not None and unscored:
         best.note = f"not_scored={unscored}windows"
+
     return best
 
 
@@ -315,6 +326,7 @@ def scores_by_strand(
         if row.tss is not None:
             positions[row.strand].append(row.tss)
             scores[row.strand].append(np.nan if row.score is None else row.score)
+
     return {
         strand: (np.array(positions[strand], np.int64), np.array(scores[strand]))
         for strand in strands
@@ -340,6 +352,7 @@ def signal_spans(
     for positions, scores in scores_by_strand(rows, strands).values():
         if not len(positions):
             continue
+
         # Four times the bounds of spans: centers of bases are at half positions.
         centers = 2 * positions + 1
         quadruple = np.concatenate(
@@ -351,13 +364,16 @@ def signal_spans(
         )
         outward = np.where(quadruple <= 2 * length, quadruple // 4, -(-quadruple // 4))
         tracks.append((outward.clip(0, length), np.append(scores, np.nan)))
+
     if not tracks:
         return
+
     edges = np.unique(np.concatenate([bounds for bounds, _ in tracks]))
     signal = np.full(len(edges), np.nan)
     for bounds, scores in tracks:
         number = np.searchsorted(bounds, edges, side="right") - 1
         signal = np.fmax(signal, np.where(number >= 0, scores[number], np.nan))
+
     same = (signal[1:] == signal[:-1]) | (np.isnan(signal[1:]) & np.isnan(signal[:-1]))
     first = np.append(True, ~same)
     edges, signal = edges[first], signal[first]
@@ -366,8 +382,10 @@ def signal_spans(
     ):
         if score != score:
             continue
+
         if places is None:
             yield contig, start, end, score
             continue
+
         for left, right in places.clipped(contig, start, end):
             yield contig, left, right, score

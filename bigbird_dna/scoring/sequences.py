@@ -117,10 +117,12 @@ def score_sequences(
             total += 1
             num_faults += bool(sequence.fault)
             first_fault = first_fault or sequence.fault
+
         if first_fault:
             log(
                 f"warning: {num_faults:,} sequences are not DNA and not scored: {first_fault}"
             )
+
         with (
             open_writer(path, format, origin, columns) as write,
             ProgressBar("scoring", total, "sequences") as bar,
@@ -139,16 +141,21 @@ def score_sequences(
                         scored += 1
                         cells = next(predictions)
                         best = outputs[int(np.argmax(cells))]
+
                     first: list[str | None] = [sequence.name]
                     if "class" in columns:
                         first.append(best)
+
                     rows.append([*first, note, *cells])
+
                 write(rows)
                 bar.advance(len(batch))
+
             if notes and not scored:
                 counts = ", ".join(f"{count:,} {note}" for note, count in notes.items())
                 hint = "; --pad accepts other lengths" if notes[OTHER_LENGTH] else ""
                 raise DataError(f"{file}: no sequence can be scored ({counts}){hint}")
+
     return SequenceCounts(total, total - scored, notes[TRUNCATED])
 
 
@@ -161,6 +168,7 @@ def output_columns(model: LoadedSequenceModel) -> dict[str, str]:
     columns = {"name": "s"}
     if settings.kind == "multiclass":
         columns["class"] = "s"
+
     columns["note"] = "s"
     names = ("score",) if settings.kind == "binary" else settings.outputs
     for name in names:
@@ -168,6 +176,7 @@ def output_columns(model: LoadedSequenceModel) -> dict[str, str]:
             raise UsageError(
                 f"{model.name}: output {name!r} has the name of another column"
             )
+
     form = ".6g" if settings.kind == "regression" else ".6f"
     return {**columns, **dict.fromkeys(names, form)}
 
@@ -204,6 +213,7 @@ def predict_sequences(
     texts = [sequence.text for sequence in batch]
     if length is not None:
         texts = fit_windows(GivenSequences(texts, texts), length, True)
+
     notes, scored = [], []
     for sequence, text in zip(batch, texts, strict=True):
         note = sequence.note
@@ -213,9 +223,12 @@ def predict_sequences(
             note = TOO_MANY_N
         elif not note:
             scored.append(text if length is None else filled(text, length))
+
         notes.append(note)
+
     if not scored:
         return notes, np.empty((0, len(model.settings.outputs)), np.float32)
+
     is_cut = truncated(
         model.tokenizer, scored, model.config.max_length, torch.get_num_threads()
     )

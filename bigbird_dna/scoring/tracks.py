@@ -72,6 +72,7 @@ def predict_regions(
         for number, region in enumerate(batch):
             if region.fault:
                 continue
+
             # Adjacent bins, centered on the region; of a short region, one with the same center.
             length = region.end - region.start
             count = max(1, -(-length // size))
@@ -79,6 +80,7 @@ def predict_regions(
             owners += [number] * count
             contigs += [region.contig] * count
             starts += range(first, first + count * size, size)
+
         owner = np.array(owners, np.intp)
         shared = share_windows(contigs, np.array(starts), size, window, together)
         beyond = [not inside(window, reference.contigs) for window in shared.windows]
@@ -88,20 +90,25 @@ def predict_regions(
         for numbers, of_bins in shared.predicted(reference, predict, max_n):
             reduce.at(values, owner[numbers], of_bins)
             scored += np.bincount(owner[numbers], minlength=len(batch))
+
         left_out = np.bincount(owner, minlength=len(batch)) - scored
         predicted = []
         for number, region in enumerate(batch):
             notes = [region.fault] if region.fault else []
             if number in at_edge:
                 notes.append("contig_edge")
+
             row = None
             if scored[number]:
                 row = values[number] / (scored[number] if summary == "mean" else 1)
                 row = row.astype(np.float32)
+
             if left_out[number]:
                 bins = f"={left_out[number]}bins" if scored[number] else ""
                 notes.append(f"too_many_n{bins}")
+
             predicted.append(PredictedRegion(region, row, ";".join(notes) or "."))
+
         yield predicted
 
 
@@ -178,6 +185,7 @@ def predict_tracks(
     columns = {"contig": "s", "start": "d", "end": "d", "name": "s"}
     if format == "bed":
         columns |= {"score": "d", "strand": "s"}
+
     columns |= {"note": "s"} | dict.fromkeys(names, ".6f")
 
     with (
@@ -238,6 +246,7 @@ def predict_tracks(
                         not_scored += 1
                     else:
                         values = probabilities[outputs].tolist()
+
                     if format == "bigwig":
                         if values[0] is not None:
                             signal.append((contig, start, end, values[0]))
@@ -249,9 +258,12 @@ def predict_tracks(
                         )
                     else:
                         rows.append((contig, start, end, name, note, *values))
+
                 write(rows)
                 bar.advance(len(batch))
+
             write(sorted(signal, key=lambda row: (order[row[0]], row[1])))
+
     return PredictionCounts(total, len(names), not_scored)
 
 
@@ -268,16 +280,20 @@ def _choose_tracks(
             raise UsageError(
                 f"format bigwig stores one track, found {len(outputs):,}; select one with --tracks"
             )
+
         return outputs
+
     taken = {"contig", "start", "end", "name", "note", "strand"}
     if format == "bed":
         taken.add("score")
+
     for output in outputs:
         if (name := model.tracks[output].name) in taken:
             raise UsageError(
                 f"track {name!r} has the name of another column of the table; exclude the track "
                 "with --tracks, or write it alone as bigwig"
             )
+
     return outputs
 
 
@@ -285,6 +301,7 @@ def _count_regions(path: Path, regions: Iterable[Region], format: str) -> int:
     """Return the number of regions; `DataError` if they overlap in a bigWig."""
     if format != "bigwig":
         return sum(1 for _ in regions)
+
     ordered = sorted(regions)
     for last, region in pairwise(ordered):
         overlaps = last.contig == region.contig and last.end > region.start
@@ -293,4 +310,5 @@ def _count_regions(path: Path, regions: Iterable[Region], format: str) -> int:
                 f"{path}: regions {last.name} and {region.name} overlap; a bigWig has one value per base; "
                 "merge them, or write another format"
             )
+
     return len(ordered)

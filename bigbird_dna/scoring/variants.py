@@ -161,14 +161,17 @@ def score_variants(
         with open_vcf(source) as records:
             selected = records_in(records, source, places)
             check_assembly(selected, source, genome, find_contig)
+
         with open_vcf(source) as records:
             selected = records_in(records, source, places)
             used = Counter(record.contig for record in selected)
+
         if used and not any(map(find_contig, used)):
             raise DataError(
                 f"{source}: none of the contigs ({shown(used)}) is in {genome.path} "
                 f"({shown(genome.contigs)}); {ALIAS_HINT}"
             )
+
         options = {
             "--reference": genome.path,
             "--aliases": genome.aliases,
@@ -195,6 +198,7 @@ def score_variants(
             else:
                 columns = [*ALLELE, *effects.columns]
                 lines = [*provenance_lines(origin), "#" + "\t".join(columns)]
+
             out.write("\n".join(lines) + "\n")
             line_of = vcf_line if format == "vcf" else tsv_lines
             selected = records_in(records, source, places)
@@ -207,11 +211,13 @@ def score_variants(
                     for allele in alleles:
                         counts["not scored" if allele.row is None else "scored"] += 1
                         counts.update(allele.notes)
+
                 out.write(text)
                 bar.advance(len(batch))
 
     if places is not None and not used:
         log(f"warning: {vcf}: no records in the selected contigs or regions")
+
     notes = {str(note): counts[note] for note in Note if counts[note]}
     return VariantCounts(used.total(), counts["scored"], counts["not scored"], notes)
 
@@ -248,6 +254,7 @@ def variant_effects(
         if isinstance(variants, (Path, str)):
             with open_vcf(variants) as vcf:
                 records = list(read_vcf(vcf, variants))
+
             check_assembly(records, variants, genome, find_contig)
         else:
             columns = variants[["contig", "position", "ref", "alt"]]
@@ -255,6 +262,7 @@ def variant_effects(
                 Variant(contig, position - 1, ref, tuple(alt.split(",")))
                 for contig, position, ref, alt in columns.itertuples(index=False)
             ]
+
         rows = []
         for batch, scored in scored_batches(
             records, genome, find_contig, effects, max_n
@@ -266,6 +274,7 @@ def variant_effects(
                     position = record.start + 1
                     identity = record.contig, position, record.ref, alt, record.id
                     rows.append((*identity, note, *cells))
+
     import pandas as pd
 
     return pd.DataFrame(rows, columns=[*ALLELE, *effects.columns])
@@ -287,19 +296,24 @@ def effects_of(
             f"{model.name}: needs a model of start sites, a chromatin or a pretrained model, found a "
             f"{model.task} model"
         )
+
     unused: dict[str, object] = {}
     if not isinstance(model, LoadedChromatinModel):
         unused = {"tracks": tracks, "calibrated": calibrated or None}
     elif model.predicts_tss:
         unused = {"tracks": tracks, "offsets": offsets}
+
     for name, value in unused.items():
         if value is not None:
             raise UsageError(f"{name} {value}: does not apply to {model.name}")
+
     count = offsets or OFFSETS
     if not isinstance(model, LoadedChromatinModel):
         return LikelihoodEffects(model, count, **computing)
+
     if model.predicts_tss:
         return StartSiteEffects(model, calibrated, **computing)
+
     return TrackEffects(model, tracks, count, calibrated, **computing)
 
 
@@ -335,6 +349,7 @@ def scored_batches(
                 if isinstance(change, Note):
                     alleles.append(((change,), None, []))
                     continue
+
                 notes, texts, about = effects.inputs(change, reference, max_n)
                 numbers = [rows.setdefault(text, len(rows)) for text in texts]
                 alleles.append((notes, about, numbers))
@@ -347,7 +362,9 @@ def scored_batches(
             for notes, about, numbers in islice(upcoming_alleles, len(record.alts)):
                 row = effects.row(about, values[numbers]) if numbers else None
                 of_record.append(ScoredAllele(notes, row))
+
             scored.append(of_record)
+
         yield batch, scored
 
 
@@ -376,6 +393,7 @@ def vcf_header(
             f"##INFO=<ID={PREFIX}{name},Number=A,Type={kind},"
             f'Description="{text}",Source="bigbird-dna",Version="{version}">'
         )
+
     return [*lines, columns]
 
 
@@ -396,9 +414,11 @@ def vcf_line(record: Variant, alleles: Sequence[ScoredAllele], effects: Effects)
         values = [missing if row is None else effects.info(row) for _, row in alleles]
         for (name, _, _), *texts in zip(effects.info_keys, *values, strict=True):
             info.append(f"{PREFIX}{name}={','.join(texts)}")
+
     if any(notes for notes, _ in alleles) and record.alts != (".",):
         joined = ["&".join(notes) or "." for notes, _ in alleles]
         info.append(f"{PREFIX}NOTE={','.join(joined)}")
+
     columns[_INFO] = ";".join(info) or "."
     return "\t".join(columns) + "\n"
 
@@ -424,13 +444,17 @@ def open_effects(output: Path | None, format: str) -> Iterator[Any]:
     """
     with open_text(output, "surrogateescape") as out:
         yield out
+
     if output is None or is_special(output) or output.suffix != ".gz":
         return
+
     for ending in (".tbi", ".csi"):
         Path(f"{output}{ending}").unlink(missing_ok=True)
+
     options: dict[str, Any] = {"seq_col": 0, "start_col": 1, "end_col": 1}
     if format == "vcf":
         options = {"preset": "vcf"}
+
     index = f"{output}.tbi"
     try:
         with quiet_htslib():

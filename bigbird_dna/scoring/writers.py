@@ -71,12 +71,14 @@ def choose_output(
     path = None if output is None or str(output) == "-" else Path(output)
     if path is not None and not path.parent.is_dir():
         raise UsageError(f"{path}: directory {path.parent} does not exist")
+
     check_output(path, inputs)
     if format is None:
         format = default
         ending = ""
         if path is not None and not is_special(path):
             ending = Path(path.name.removesuffix(".gz")).suffix.lower()
+
         known = {suffix: name for name in formats for suffix in formats[name]}
         if ending:
             if ending not in known:
@@ -84,17 +86,21 @@ def choose_output(
                     f"{output}: {ending} is not the suffix of a known format; use one of {', '.join(known)}, "
                     "or specify the format with --format"
                 )
+
             format = known[ending]
+
     check_choice("format", format, formats)
     if format in ("bigwig", "parquet"):
         if path is None:
             raise UsageError(
                 f"format {format} cannot be written to standard output; give a file with -o"
             )
+
         if path.suffix == ".gz":
             raise UsageError(
                 f"{path}: {format} cannot be written as .gz; remove .gz from the name"
             )
+
     return path, format
 
 
@@ -141,8 +147,10 @@ def open_writer(
     """
     if format == "parquet":
         return open_parquet(output, origin, columns)
+
     if format == "bigwig":
         return open_bigwig(output, contigs, unit)
+
     return open_lines(output, format, origin, columns, missing, mark)
 
 
@@ -164,8 +172,10 @@ def open_lines(
         cells = list(columns.items())
         cells[4:6] = [("score", "d"), cells[5], ("probability", ".6f")]
         columns = dict(cells)
+
     if format != "bedgraph":
         head.append((mark if format == "tsv" else "#") + "\t".join(columns))
+
     formats = ["" if spec == "s" else spec for spec in columns.values()]
 
     with open_text(output) as stream:
@@ -176,11 +186,14 @@ def open_lines(
                 if repeats_score:
                     thousandths = round(1000 * (row[4] or 0))
                     row = (*row[:4], thousandths, row[5], row[4], *row[6:])
+
                 texts = []
                 for cell, spec in zip(row, formats, strict=True):
                     text = missing if cell is None else f"{cell:{spec}}"
                     texts.append(text or ".")
+
                 lines.append("\t".join(texts))
+
             lines[:0] = head
             head.clear()
             if lines:
@@ -220,11 +233,13 @@ def open_bigwig(
             raise DataError(
                 f"no {unit} has a score (too many N, see max_n, or short records); a bigWig must not be empty"
             )
+
         if len(names) > 65_535:  # pybigtools writes them in a node with a 16-bit count
             raise DataError(
                 f"{output.name}: a bigWig can have values on 65,535 contigs, not on {len(names):,}: write "
                 "another format"
             )
+
         spool.seek(0)
         named = path.with_name(f"{path.name}.bw")  # the extension is needed
         try:
@@ -233,6 +248,7 @@ def open_bigwig(
             raise
         except BaseException as error:  # a full disk is a panic in its Rust code
             raise OSError(f"pybigtools: {error}") from None
+
         named.replace(path)
 
 

@@ -72,6 +72,7 @@ def iter_documents(
                     interval = Interval(
                         segment.contig, segment.end - end, segment.end - start
                     )
+
                 sentences = tuple((document - start).tolist())
                 yield Document(interval, sentences, reverse, number)
                 start = end
@@ -118,6 +119,7 @@ def sample_sentences(
         ends = sentence_ends(0, len(segment), sentence_bases, rng) + segment.start
         starts = np.append(segment.start, ends)[:-1]
         tiles.append(np.stack([np.full_like(ends, index), starts, ends], axis=1))
+
     table = np.concatenate(tiles)
     order = np.random.default_rng([seed, len(table)]).permutation(len(table))
     missing = bases
@@ -130,4 +132,5 @@ def sample_sentences(
             if fraction_n(sentence) <= MAX_N and missing > 0:
                 yield sentence[:missing]
                 missing -= len(sentence)
+
         order = order[count:]

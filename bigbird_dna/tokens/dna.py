@@ -96,6 +96,7 @@ class NativePieces:
         learned.sort(key=lambda i: -scores[i])
         if library is None or len({scores[i] for i in learned}) < len(learned):
             return None
+
         letters, starts = _joined([pieces[i] for i in learned])
         handle = library.open_pieces(
             ctypes.c_int64(len(learned)),
@@ -108,11 +109,13 @@ class NativePieces:
         )
         if handle is None:
             return None
+
         native = cls(library, handle)
         samples = sample_texts(pieces)
         rows = native.encode(samples)
         if rows is None or not all(map(np.array_equal, rows, plain(samples))):
             return None
+
         return native
 
     def encode(self, texts: Sequence[str], threads: int = 1) -> list[Ids] | None:
@@ -124,6 +127,7 @@ class NativePieces:
             letters, starts = _joined(texts)
         except UnicodeEncodeError:
             return None
+
         buffer, counts = (
             np.empty(len(letters), np.int32),
             np.empty(len(texts), np.int64),
@@ -139,6 +143,7 @@ class NativePieces:
         )
         if failed:
             return None
+
         # The buffer is several times as large.
         ids = buffer[: counts.sum()].copy()
         return np.split(ids, np.cumsum(counts)[:-1]) if texts else []
@@ -171,11 +176,13 @@ def load_library() -> ctypes.CDLL | None:
     """Return the library, found or compiled and loaded on the first call; None if it is not available."""
     if os.environ.get("BIGBIRD_DNA_NATIVE") == "0":
         return None
+
     source = files("bigbird_dna.tokens").joinpath("bpe.cpp").read_bytes()
     try:
         library = native_library.load_library(source)
     except (native_library.BuildError, OSError):
         return None
+
     library.open_pieces.restype = ctypes.c_void_p
     library.encode_pieces.restype = ctypes.c_int64
     library.close_pieces.restype = None
@@ -205,6 +212,7 @@ class DnaTokenizer(Tokenizer):
         is_dna &= {*BASES, "N"} <= {*letters}
         for piece in letters[count:]:
             is_dna &= set(piece) <= set(BASES) or set(piece) == {"N"}
+
         sample = "GATTACA" + "N" * (N_RUN + 1) + "CG"
         ids = self.encode(sample) if is_dna else np.zeros(1, np.int32)
         if ids.min() < count or self.decode(ids) != sample:
@@ -245,12 +253,14 @@ class DnaTokenizer(Tokenizer):
             raise ConfigError(
                 f"max_piece_length {max_piece_length}: must be from 1 to {LONGEST_PIECE}"
             )
+
         n_pieces = [*dict.fromkeys(["N", "N" * min(N_RUN, max_piece_length)])]
         least = len(SPECIAL_PIECES) + len(n_pieces) + len(BASES)
         if vocabulary < least:
             raise ConfigError(
                 f"vocabulary {vocabulary} is too small: the minimum is {least}"
             )
+
         corpus = [*BASES]  # each base gets a token, even if it is not in a sentence
         bases = 0
         for number, sentence in enumerate(sentences, 1):
@@ -258,8 +268,10 @@ class DnaTokenizer(Tokenizer):
             bases += len(sentence) - sentence.count("N")
             for start in range(0, len(sentence), LONGEST_LINE):
                 corpus.append(sentence[start : start + LONGEST_LINE])
+
         if not bases:
             raise DataError("the tokenizer's corpus contains no A, C, G or T")
+
         model = io.BytesIO()
         pad, unk, cls, sep, mask = SPECIAL_PIECES
         try:
@@ -294,13 +306,16 @@ class DnaTokenizer(Tokenizer):
             largest = re.search(r"set it to a value <= (\d+)", str(error))
             if largest is None:
                 raise
+
             raise ConfigError(
                 f"vocabulary {vocabulary} is too large for a corpus of {bases:,} bases: "
                 f"the maximum is {largest[1]}"
             ) from None
+
         tokenizer = DnaTokenizer(model.getvalue())
         if path is not None:
             tokenizer.save(path)
+
         return tokenizer
 
     def description(self) -> dict[str, int]:

@@ -72,10 +72,12 @@ def tokenizer_of(sequences: Iterable[str], tokens: TokensConfig) -> DnaTokenizer
     for sequence in sequences:
         if len(corpus) % 2 and tokens.strands == "both":
             sequence = reverse_complement(sequence)
+
         corpus.append(sequence)
         bases += len(sequence)
         if bases >= tokens.corpus_megabases * 1e6:
             break
+
     log(f"learning {tokens.vocabulary:,} tokens from {bases:,} bp")
     return DnaTokenizer.train(corpus, None, tokens.vocabulary, tokens.max_piece_length)
 
@@ -106,6 +108,7 @@ def tokenize(
         segments = splits.intervals(split)
         if not segments:
             log(f"warning: no contig is in split {split}: its store is empty")
+
         info = build_store(
             output / split,
             genome,
@@ -127,6 +130,7 @@ def tokenize(
         for start in range(0, len(ids), _COUNTED):
             counted = ids[start : start + _COUNTED]
             usages[split] += np.bincount(counted, minlength=model.vocabulary)
+
     usages["genome"] = np.sum([*usages.values()], axis=0)
     statistics = {}
     for name, usage in usages.items():
@@ -139,5 +143,6 @@ def tokenize(
             "bases_per_token": round(bases / tokens, 4) if tokens else None,
             "unknown_tokens": int(usage[model.unk_id]),
         }
+
     write_json(output / "statistics.json", statistics)
     log(f"bases per token: {statistics['genome']['bases_per_token']}")

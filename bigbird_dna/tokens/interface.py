@@ -86,6 +86,7 @@ class Tokenizer(ABC):
         of a sequence, from 1 to `BREAKS`, and each `BREAKS` bp from there. Phase 0: no such boundaries."""
         if not phase:
             return self.encode_batch(sequences, threads)
+
         cuts = [[0, *range(phase, len(text), BREAKS), len(text)] for text in sequences]
         texts = [
             text[start:end]
@@ -184,6 +185,7 @@ def complete_vocabulary(
         raise ModelError(
             f"{source}: token {piece} has id {last}, but the model has {size} ids"
         )
+
     if specials is None:
         ids = {piece: index for index, piece in pieces.items()}
         roles = []
@@ -194,8 +196,11 @@ def complete_vocabulary(
                 raise ModelError(
                     f"{source}: no token {' or '.join(map(shortened, tried))} ({role})"
                 )
+
             roles.append(known[0])
+
         specials = Specials(*roles)
+
     return [pieces.get(index, "") for index in range(size)], specials
 
 
@@ -264,6 +269,7 @@ def mask_tokens(
     labels = np.where(chosen, ids.astype(np.int64), NOT_MASKED)
     if hide_all:
         return Masked(np.where(chosen, ids.dtype.type(tokenizer.mask_id), ids), labels)
+
     originals = ids[chosen]
     fate = rng.random(originals.size)
     others = rng.choice(tokenizer.base_ids, originals.size)

@@ -35,12 +35,15 @@ def load_tokenizer(
         return load_tokenizer(
             tokenizer_file(path), read_object(path / "config.json").get("tokenizer")
         )
+
     content = read_content(path)
     if not description and Path(path).suffix != ".json":
         return DnaTokenizer(content, str(path))
+
     from bigbird_dna.tokens.text import JsonTokenizer, TextTokenizer
 
     known = read_description(description, str(path)) if description else (None, None)
     if Path(path).suffix == ".json":
         return JsonTokenizer(content, *known, source=str(path))
+
     return TextTokenizer(content, *known, source=str(path))

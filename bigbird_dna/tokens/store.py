@@ -59,6 +59,7 @@ def build_store(
     dtype, code = "uint16", "u2"
     if tokenizer.vocabulary > 1 << 16:
         dtype, code = "uint32", "u4"
+
     # Documents of the first pass, or with both strands of the first pass of each.
     first_passes = 2 if plan.strands == "both" else 1
     sentences, documents = array("q", [0]), array("q", [0])
@@ -76,6 +77,7 @@ def build_store(
                     sequence = reference.fetch(document.interval)
                     if document.reverse:
                         sequence = reverse_complement(sequence)
+
                     run = 0  # adjacent sentences
                     for start, end in pairwise((0, *document.ends)):
                         sentence = sequence[start:end]
@@ -83,22 +85,30 @@ def build_store(
                             texts.append(sentence)
                             run += 1
                             continue
+
                         skipped_sentences += 1
                         skipped_bases += len(sentence)
                         if run:
                             documents.append(documents[-1] + run)
                             run = 0
+
                     if run:
                         documents.append(documents[-1] + run)
+
                     if document.number < first_passes:
                         first_documents = len(documents) - 1
+
                     bar.advance(len(sequence))
+
                 rows = tokenizer.encode_batch(texts, threads)
                 if rows:
                     file.write(np.concatenate(rows).astype(f"<{code}").tobytes())
+
                 for row in rows:
                     sentences.append(sentences[-1] + len(row))
+
                 bases += sum(map(len, texts))
+
         np.save(temporary / SENTENCES, np.array(sentences, "<i8"))
         np.save(temporary / DOCUMENTS, np.array(documents, "<i8"))
         contigs = list(dict.fromkeys(segment.contig for segment in segments))
@@ -107,6 +117,7 @@ def build_store(
                 f"{reference.path}: no sentence of {shortened(', '.join(contigs[:4]), 200)} has at most "
                 f"{max_n:.0%} N, so there is nothing to tokenize"
             )
+
         info = {
             "format": FORMAT,
             "split": split,
@@ -136,7 +147,9 @@ def build_store(
         }
         if regions := name_parts(segments, reference.contigs):
             info["stretches"] = regions  # regions that are read of divided contigs
+
         write_json(temporary / DESCRIPTION, info)
+
     return info
 
 
@@ -158,6 +171,7 @@ class TokenStore:
             raise DataError(
                 f"{self.directory}: not a token store of format {FORMAT}; tokenize again"
             )
+
         # A missing key is a `KeyError`.
         with reading(self.directory, "damaged; tokenize again", Exception):
             sha256 = info["tokenizer_sha256"]
@@ -166,6 +180,7 @@ class TokenStore:
             self.tokens: NDArray[Any] = np.empty(0, dtype)
             if path.stat().st_size:  # an empty file cannot be mapped
                 self.tokens = np.memmap(path, dtype, "r").view(np.ndarray)
+
             self.sentences: NDArray[np.int64] = self._map(SENTENCES)
             self.documents: NDArray[np.int64] = self._map(DOCUMENTS)
             if (len(self.tokens), len(self.sentences), len(self.documents)) != (
@@ -174,6 +189,7 @@ class TokenStore:
                 info["documents"] + 1,
             ):
                 raise ValueError("its files have other sizes than in store.json")
+
         if tokenizer is not None and tokenizer.sha256 != sha256:
             raise DataError(
                 f"{self.directory}: made with another tokenizer (sha256 {sha256[:12]}…, "

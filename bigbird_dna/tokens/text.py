@@ -56,12 +56,15 @@ class JsonTokenizer(Tokenizer):
             raise ModelError(
                 f"{source}: needs the tokenizers library; run pip install 'bigbird-dna[hf]'"
             ) from None
+
         try:
             values = json.loads(content)
             for key in ("truncation", "padding", "post_processor"):
                 values[key] = None
+
             if values["model"].get("dropout"):
                 values["model"]["dropout"] = None  # random merges are for training only
+
             self._library: Any = LibraryTokenizer.from_str(json.dumps(values))
             prefix = values["model"].get("continuing_subword_prefix") or ""
             ids = self._library.get_vocab(with_added_tokens=True)
@@ -72,6 +75,7 @@ class JsonTokenizer(Tokenizer):
             raise ModelError(
                 f"{source}: not a tokenizer: {error_text(error)}"
             ) from None
+
         texts, specials = complete_vocabulary(
             pieces, specials, vocabulary, names, source
         )
@@ -80,11 +84,13 @@ class JsonTokenizer(Tokenizer):
         for index, piece in pieces.items():
             if index in specials:
                 continue
+
             letters[index] = _letters(piece, prefix)
             if piece.strip():
                 is_dna = letters[index] and set(letters[index]) <= _NUCLEOTIDES
                 nucleotides += bool(is_dna)
                 others += 1
+
         super().__init__(content, texts, letters, specials, source)
         # A DNA vocabulary consists of nucleotide letters in more than half of its tokens.
         self.is_dna = 2 * nucleotides > others
@@ -112,17 +118,21 @@ class JsonTokenizer(Tokenizer):
         for index, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
             if index == self.unk_id or end <= ends[-1]:  # or a sign before a text
                 continue
+
             letters = self.letters[index]
             if letters:
                 if sequence[start:end] != letters:
                     raise ModelError(
                         f"{self.source}: the tokens do not cover the bases of a sequence"
                     )
+
                 # Bases between two tokens are unknown tokens of 1 bp.
                 ids += [self.unk_id] * (start - ends[-1])
                 ends += range(ends[-1] + 1, start + 1)
+
             ids.append(index)
             ends.append(end)
+
         ids += [self.unk_id] * (len(sequence) - ends[-1])
         ends += range(ends[-1] + 1, len(sequence) + 1)
         return Encoded(np.array(ids, np.int32), np.array(ends, np.int64))

@@ -51,6 +51,7 @@ def adapt(network: nn.Module, config: FinetuningConfig) -> Adaptation | None:
     """Fix the encoders of a network as configured, with updates of their matrices; None: all is trained."""
     if config.adapt == "full":
         return None
+
     adaptation = Adaptation(network)
     for prefix, encoder in _encoders(network).items():
         encoder.requires_grad_(False)
@@ -61,9 +62,11 @@ def adapt(network: nn.Module, config: FinetuningConfig) -> Adaptation | None:
                 linear = getattr(layer, matrix)
                 if linear is None:  # a mechanism whose keys are its queries
                     continue
+
                 update = LowRank(linear.weight, config.lora)
                 parametrize.register_parametrization(linear, "weight", update)
                 adaptation.updates[f"{prefix}.layers.{number}.{matrix}.weight"] = update
+
     adaptation.trained = sum(
         one.numel() for one in network.parameters() if one.requires_grad
     )

@@ -45,13 +45,16 @@ def chosen_precision(device: torch.device, precision: Precision) -> Precision:
         raise ConfigError(
             f"precision: bfloat16: {NO_BFLOAT16}; set precision: float32 in its section"
         )
+
     if precision != "auto":
         return precision
+
     if device.type == "cuda":
         native = has_bfloat16(device)
     else:
         capabilities = torch.cpu.get_capabilities()
         native = bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+
     return "bfloat16" if native else "float32"
 
 
@@ -82,15 +85,18 @@ class World:
         """Return the first process's result of `call` on every process; its user errors are raised on all."""
         if self.size == 1:
             return call()
+
         result: list[Any] = [None, None]
         if self.is_first:
             try:
                 result[0] = call()
             except BigBirdDnaError as error:
                 result[1] = error
+
         dist.broadcast_object_list(result, src=0)
         if result[1] is not None:
             raise result[1]
+
         return result[0]  # type: ignore[no-any-return]
 
     def overwrite(self, tensors: Iterable[Tensor]) -> None:
@@ -133,8 +139,10 @@ def world(device_name: str = "auto") -> Iterator[World]:
     if size == 1:
         yield World(0, 1, device)
         return
+
     if device.type == "cuda":
         torch.cuda.set_device(device)
+
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=WAITS)
     try:
         yield World(dist.get_rank(), size, device)

@@ -47,6 +47,7 @@ def balanced_epochs(
     count = len(frequent) // max(int(rare.sum()), 1)
     if count < 2:
         return [np.arange(len(labels))]
+
     variants = np.full(len(labels), -1)
     variants[frequent] = np.random.default_rng((seed, 7)).permutation(
         np.arange(len(frequent)) % count

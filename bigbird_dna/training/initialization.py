@@ -43,14 +43,17 @@ class Initialization(NamedTuple):
         """Load the pretrained weights into an encoder of `config`; without them the encoder is unchanged."""
         if self.path is None:
             return
+
         model = load_start(self.path)
         if model.sha256 != self.sha256:
             raise ModelError(
                 f"{self.path}: the weights have changed since the training started"
             )
+
         pretrained = model.one_encoder()
         if self.settings.extend_positions:
             extend_positions(pretrained, self.config.max_length)
+
         weights = pretrained.state_dict()
         if encoder.config.kmers and not pretrained.config.kmers:
             # These start at zero: without training, the encoder computes what the pretrained one does.
@@ -59,6 +62,7 @@ class Initialization(NamedTuple):
                 for name, value in encoder.state_dict().items()
                 if name not in weights
             }
+
         encoder.load_state_dict(weights)
 
     def provenance(self, leaked: Sequence[str] | None) -> dict[str, Any]:
@@ -77,12 +81,14 @@ class Initialization(NamedTuple):
         overlap the held-out windows or bins `held_out` (contig, start, end); None without a record."""
         if self.path is None:
             return []
+
         provenance = read_provenance(self.path)
         if "contigs" not in provenance:
             log(
                 f"{self.path} has no record of its training data, which may include held-out contigs"
             )
             return None
+
         # Contigs that were read in part, with the regions read.
         regions = [read_named_region(text) for text in provenance.get("stretches", ())]
         divided = {region.contig for region in regions}
@@ -97,10 +103,12 @@ class Initialization(NamedTuple):
             )
             if overlaps.any():
                 leaked.append(format_named_region(region))
+
         if leaked:
             log(
                 f"warning: {self.path} was pretrained on held-out contigs: {', '.join(leaked)}"
             )
+
         return leaked
 
 
@@ -123,16 +131,21 @@ def initialization(
             raise ConfigError(
                 f"{section}.initial 'pretrained' needs a pretrained model"
             )
+
         start = load_start(pretrained)
+
     tokenizer = start.tokenizer if start else new_tokenizer()
     encoder = encoder_for(encoder, tokenizer)
     if settings.dropout is not None:
         encoder = encoder.model_copy(update={"dropout": settings.dropout})
+
     if start is None:
         return Initialization(encoder, tokenizer, settings)
+
     free = FREE if start.config.kmers else {*FREE, "kmers"}
     if start.config.model_dump(exclude=free) != encoder.model_dump(exclude=free):
         raise ConfigError(f"{start.path}: the encoder differs from the configuration's")
+
     trained, positions = start.config.max_length, encoder.max_length
     if trained != positions:
         if not settings.extend_positions or trained > positions:
@@ -140,7 +153,9 @@ def initialization(
                 f"{start.path}: the encoder has {trained} positions, encoder.max_length is {positions}; "
                 f"positions can only be increased, with {section}.extend_positions"
             )
+
         log(f"{start.path}: {trained} positions extended to {positions}")
+
     return Initialization(encoder, tokenizer, settings, start.path, start.sha256)
 
 

@@ -78,8 +78,10 @@ class TrainingLog:
                 if record["step"] <= progress.step:
                     earlier += line
                     self.seconds = record["seconds"]
+
         with atomic_path(path) as temporary:
             temporary.write_text(earlier, encoding="utf-8")
+
         self.since = time.monotonic()
         self.step, self.tokens = progress.step, progress.tokens
 
@@ -160,6 +162,7 @@ def repeatable(network: nn.Module, device: torch.device) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
+
     os.environ.setdefault(
         "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
     )  # read at the first matrix product
@@ -182,6 +185,7 @@ def repeatable(network: nn.Module, device: torch.device) -> Iterator[None]:
                 "defaults to a non-deterministic",
             ):
                 warnings.filterwarnings("ignore", message=f".*{words}")
+
             yield
     finally:
         torch.set_deterministic_debug_mode(before)

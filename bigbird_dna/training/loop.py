@@ -94,6 +94,7 @@ def train_network(
             f"batch_size {config.batch_size}: must be at least {world.size} processes × "
             f"{config.grad_accumulation} micro-batches"
         )
+
     network.to(world.device)
     optimizer = make_optimizer(network, config.optimizer)
     progress = Progress()
@@ -108,11 +109,14 @@ def train_network(
             progress = Progress(**state["progress"])
         except (LookupError, RuntimeError, TypeError, ValueError) as error:
             raise _damaged(directory / STATE) from error
+
         if world.is_first:
             log(f"resuming at step {progress.step} from {directory / STATE}")
+
     training_log: TrainingLog | None = None
     if world.is_first:
         training_log = TrainingLog(directory / LOG, progress, config.steps)
+
     # Broadcasts the first process's weights to all.
     parallel = DistributedDataParallel(network) if world.size > 1 else network
     cast = autocast(world.device, config.precision)
@@ -148,6 +152,7 @@ def train_network(
             rate = learning_rate(step, config.steps, config.optimizer)
             for group in optimizer.param_groups:
                 group["lr"] = rate
+
             network.train()
             torch.manual_seed((config.seed * 1_000_003 + step) * 4096 + world.rank)
             loss = backward(parallel, task, batches, totals, world, cast)
@@ -188,8 +193,10 @@ def train_network(
                     raise diverged(
                         f"{in_row} steps in a row had no finite loss and gradient ({what})"
                     )
+
                 if world.is_first:
                     log(f"warning: step {progress.step} is skipped: {what}")
+
             if (progress.step % LOG_STEPS == 0 or last) and progress.loss_steps:
                 mean = progress.loss_sum / progress.loss_steps
                 progress.loss_sum, progress.loss_steps = 0.0, 0
@@ -207,17 +214,21 @@ def train_network(
                 )
                 if world.sum({"broken": float(broken)})["broken"]:
                     raise diverged("the weights are not finite")
+
             if evaluates:
                 began = time.monotonic()
                 network.eval()
                 with torch.inference_mode(), cast:
                     metrics = task.evaluate(network, world)
+
                 for name, value in metrics.items():
                     # Other metrics, such as AUROC, need two classes.
                     if name.startswith(("loss", "bits")) and not math.isfinite(value):
                         raise diverged(f"the held-out {name} is {value}")
+
                 if training_log:
                     training_log.evaluation(progress, metrics, time.monotonic() - began)
+
                 if task.keeps_best:
                     held_out = next(
                         metrics[name]
@@ -226,6 +237,7 @@ def train_network(
                     )
                     if progress.is_best(held_out) and world.is_first:
                         write_checkpoint(directory / BEST, network.state_dict())
+
                 ended = patience is not None and progress.worse >= patience
                 if ended and not last and world.is_first:
                     log(
@@ -233,11 +245,14 @@ def train_network(
                         "evaluations in a row, the held-out loss was a tenth above that of step "
                         f"{progress.best_step:,}"
                     )
+
             if saves or ended:
                 save()
                 saved_at = time.monotonic()
+
             if ended:
                 break
+
             if sums["stop"]:
                 world.wait()  # torchrun ends all processes once one has ended
                 raise Stopped(
@@ -245,6 +260,7 @@ def train_network(
                     "saved. Run the same command again to resume",
                     silent=not world.is_first,
                 )
+
     if task.keeps_best:
         best = world.first(lambda: read_checkpoint(directory / BEST))
         network.load_state_dict(best)
@@ -253,6 +269,7 @@ def train_network(
                 f"weights of step {progress.best_step:,} of {progress.step:,} are kept: "
                 f"lowest held-out loss {progress.best_loss:.4f}"
             )
+
     network.eval()
     return progress
 
@@ -278,9 +295,12 @@ def backward(
         with parallel.no_sync() if waits else nullcontext():  # type: ignore[operator]
             with cast:
                 loss = task.loss(parallel, moved, totals)
+
             # DDP averages gradients over processes, and the loss is already divided by global counts.
             (loss * world.size).backward()  # type: ignore[no-untyped-call]
+
         step_loss += loss.detach()
+
     return step_loss
 
 

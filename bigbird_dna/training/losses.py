@@ -52,8 +52,10 @@ class LabelLoss:
             return cls(
                 kind, means=(*means.tolist(),), deviations=(*deviations.tolist(),)
             )
+
         if kind == "multilabel" or not balanced:
             return cls(kind)
+
         ones = labels.sum(axis=0, dtype=np.float64)
         counts = np.append(len(labels) - ones, ones) if kind == "binary" else ones
         return cls(kind, (*(len(labels) / (len(counts) * counts)).tolist(),))
@@ -79,10 +81,12 @@ class LabelLoss:
         classes."""
         if self.kind == "multiclass":
             return -(labels * logits.log_softmax(1)).sum(1, keepdim=True)
+
         missing = labels.isnan()
         if self.kind == "regression":
             squares = (logits - self.standardized(labels).masked_fill(missing, 0)) ** 2
             return squares.masked_fill(missing, 0)
+
         weight = logits.new_full((), self.positive_weight)
         known = labels.masked_fill(missing, 0)
         losses = F.binary_cross_entropy_with_logits(
@@ -188,7 +192,9 @@ def label_metric(kind: LabelKind, outputs: Floats, labels: Labels) -> float:
                 values.append(auroc(column, output).value)
         elif len(column) > 1 and np.ptp(output) and np.ptp(column):
             values.append(float(np.corrcoef(output.astype(float), column)[0, 1]))
+
     defined = [value for value in values if not math.isnan(value)]
     if not defined:
         return math.nan
+
     return float(np.mean(defined) if kind == "regression" else np.median(defined))

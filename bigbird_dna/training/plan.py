@@ -50,11 +50,14 @@ def plan_memory(
         section = config.pretraining
         tokens = min(section.sequence_tokens, config.encoder.max_length)
         trainings.append(("pretraining", section, config.num_gpus, tokens))
+
     windows: dict[str, int | None] = {"sequences": length}
     if config.has_promoters:
         windows["promoters"] = sum(config.promoters.windows.sides)
+
     if config.has_chromatin:
         windows["chromatin"] = config.chromatin.data.window
+
     vocabulary = config.encoder.vocabulary or config.tokens.vocabulary
     encoder = config.encoder.model_copy(
         update={"vocabulary": vocabulary, "kmers": 0, "gradient_checkpointing": False}
@@ -75,6 +78,7 @@ def plan_memory(
             adapted = training.model_copy(update={"adapt": way})
             with shapes_only():
                 parameters = [*_network(encoder, adapted).parameters()]
+
             trained = [p for p in parameters if p.requires_grad]
             weights = sum(p.numel() for p in parameters)
             gradients = sum(p.numel() for p in trained)
@@ -92,6 +96,7 @@ def plan_memory(
                 if recomputes:  # inputs of all layers, and one layer at a time
                     inputs = batch * tokens * encoder.hidden * FLOAT
                     activations = outside + encoder.layers * min(inputs, layer) + layer
+
                 sizes = {
                     "weights": FLOAT * weights / 1e9,
                     "gradients": FLOAT * gradients / 1e9,
@@ -111,7 +116,9 @@ def plan_memory(
                 }
                 if gpu:
                     row["fits"] = total * 1e9 < GPU_BYTES[gpu]
+
                 rows.append(row)
+
     return pd.DataFrame(rows)
 
 
@@ -146,4 +153,5 @@ def _saved_bytes(encoder: EncoderConfig, training: TrainingConfig, tokens: int) 
                 F.cross_entropy(logits, ids.flatten()[masked])
             else:
                 network["encoder"](ids, lengths)  # type: ignore[index]
+
     return sum(tensor.untyped_storage().nbytes() for tensor in saved.values())

@@ -64,10 +64,13 @@ class TrainingResult(Generic[N]):
         }
         if self.keeps_best:
             effort["kept_step"] = progress.best_step
+
         if progress.skipped:
             effort["skipped_steps"] = progress.skipped
+
         if self.adaptation is not None:
             effort["trained_parameters"] = self.adaptation.trained
+
         return effort
 
     def remove_checkpoint(self) -> None:
@@ -203,13 +206,16 @@ def train(
     trained = fit(task, checkpoints, world)
     with torch.inference_mode():
         measured = task.measure(trained)
+
     world.leave()
     if not world.is_first:
         return {}
+
     with atomic_directory(output) as directory:
         metrics = task.write(directory, trained, measured)
         if then is not None:
             then(directory)
+
     trained.remove_checkpoint()
     return metrics
 
@@ -227,9 +233,11 @@ def fit(task: Task[N, M], checkpoints: Path, world: World) -> TrainingResult[N]:
     if world.is_first:
         parameters = sum(p.numel() for p in network.parameters() if p.requires_grad)
         log(f"training {parameters:,} parameters, {world.device}")
+
     progress = train_network(network, task, directory, world)
     if adaptation is not None:
         adaptation.merge()
+
     return TrainingResult(
         network, progress, world, directory, task.keeps_best, adaptation
     )

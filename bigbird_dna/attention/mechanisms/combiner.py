@@ -269,6 +269,7 @@ class Combiner(AttentionLayer):
         aside = off_diagonal(columns, q)
         if self.shape.causal and not prefixes:
             aside = triangle(columns, q, -1)
+
         through = hide(scores(q, span_k), exists[..., None, :] & aside)
         weights = weigh_together([*parts, through], dropout)
         direct = sparse.row_and_column_sum(weights[0], weights[1], v)

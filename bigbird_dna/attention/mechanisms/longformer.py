@@ -107,6 +107,7 @@ class Longformer(AttentionLayer):
             seen_far = present[..., None, front]  # (B, 1, 1, G)
             if causal:
                 seen_far = seen_far & (position[:, None] >= position[front])
+
             far = _blocks(hide(scores(q, k[:, :, front]), seen_far), dilation, size)
 
         near, far = weigh_together([near, far], dropout)
@@ -134,6 +135,7 @@ class Longformer(AttentionLayer):
         front = min(self.options.global_tokens, tokens)
         if not front or not len(out):
             return out
+
         assert hidden is not None
         position = torch.arange(tokens, device=q.device)
         ends = [tokens] * len(q) if lengths is None else lengths

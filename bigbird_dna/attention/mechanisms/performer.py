@@ -79,6 +79,7 @@ class Performer(AttentionLayer):
             if self.shape.causal:
                 out = prefix_attention(q.to(wide), k.to(wide), v.to(wide), directions)
                 return out.to(v.dtype)
+
             a = exponents(q.to(wide), directions)
             b = exponents(k.to(wide), directions)
             b = b.masked_fill(~present[..., None], torch.finfo(wide).min)

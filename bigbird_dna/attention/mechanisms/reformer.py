@@ -67,6 +67,7 @@ def hashed_attention(
             code = code.gather(2, flat).view_as(members)
             difference = code[..., None] - _with_before(code, NOWHERE)[..., None, :]
             met.append(difference >> 1 == 0)
+
         times = torch.zeros_like(met[0], dtype=torch.uint8)
         for in_round in met:
             times += in_round

@@ -99,12 +99,14 @@ def attend_to_blocks(
     in_block = present[..., None, :]
     if causal:
         in_block = in_block & triangle(size, q)
+
     near = hide(scores(q, k), in_block)
 
     near, far = weigh_together([near, far], dropout)
     if far_v.shape[3] == far_k.shape[3]:
         through = far.flatten(2, 3) @ far_v.flatten(2, 3)
         return near @ v + torch.unflatten(through, 2, (blocks, size))
+
     by_position = far.transpose(2, 3) @ far_v.transpose(2, 3)  # (B, H, S, N, K)
 
     return near @ v + by_position.transpose(2, 3)
@@ -219,6 +221,7 @@ def sibling_attention(
         seen = siblings[2][..., 0]
         if causal:
             seen = seen & (torch.arange(blocks, device=q.device) % 2 == 1)
+
         key = siblings[0][..., None, :] / math.sqrt(q.shape[3])
         column = torch.unflatten(q, 2, (blocks, -1)) * key
         column = hide(column.sum(-1, keepdim=True), seen[..., None, None])

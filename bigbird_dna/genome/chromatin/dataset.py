@@ -139,6 +139,7 @@ def write_dataset(
             positives,
         )
         write_json(temporary / "dataset.json", info)
+
     return read_dataset(directory)
 
 
@@ -150,19 +151,23 @@ def read_dataset(directory: Path) -> ChromatinData:
             raise DataError(
                 f"{directory / name}: no such file; {directory} must be a chromatin data set"
             )
+
     info = read_json(directory / "dataset.json")
     if not isinstance(info, dict) or info.get("format") != FORMAT:
         raise DataError(
             f"{directory / 'dataset.json'}: not the description of a chromatin data set"
         )
+
     path = directory / "bins.parquet"
     bins = read_frame(path)
     if list(bins.columns) != COLUMNS:
         raise DataError(f"{path}: not a table of bins (columns {', '.join(COLUMNS)})")
+
     if (bins["end"] - bins["start"] != info["bin_size"]).any():
         raise DataError(
             f"{path}: a bin does not have {info['bin_size']} bp, the bin size in dataset.json"
         )
+
     labels = PackedLabels.load(directory / "labels.npz", len(bins))
     tracks = read_tracks(directory / "tracks.tsv")
     if labels.tracks != len(tracks):
@@ -170,6 +175,7 @@ def read_dataset(directory: Path) -> ChromatinData:
             f"{directory}: the files do not belong together: labels of {labels.tracks:,} tracks, "
             f"{len(tracks):,} tracks"
         )
+
     return ChromatinData(bins, labels, tracks, info)
 
 
@@ -196,6 +202,7 @@ def build_dataset(
     check_directory(out, [path for path in (reference.path, blacklist) if path])
     if not tracks:
         raise DataError("no tracks to label bins with")
+
     contigs = reference.contigs
     size, window = settings.bin, settings.widest
     peaks, track_sources = _place_tracks(tracks, contigs, assembly, settings.widen)
@@ -223,6 +230,7 @@ def build_dataset(
                     intervals[contig], length, size, settings.label
                 )
                 labels.mark(column, positive)
+
         candidates = np.flatnonzero(labels.any() | is_sampled)
         begins = candidates * size
         assigned = splits.assign(contig, begins, size, window)
@@ -244,14 +252,17 @@ def build_dataset(
             if len(edges):
                 unknown = Intervals(edges[::2], edges[1::2])
                 known = known - unknown.covered(first, last)
+
             is_poor = window - known > settings.max_n * window
             dropped["too many N"] += int(is_poor.sum())
             used = used[~is_poor]
+
         owners.append(np.full(len(used), number))
         starts.append(begins[used])
         split_codes.append(assigned[used])
         sampled.append(is_sampled[candidates[used]])
         packed.append(labels.take(candidates[used]).packed)
+
     bins = make_bins(
         list(contigs),
         np.concatenate(owners),
@@ -270,24 +281,30 @@ def build_dataset(
             least = settings.min_positives_heldout
             if split == "train":
                 least = settings.min_positives_train
+
             positives = int(counts[split][number])
             if positives < least and (split == "train" or counts[split].any()):
                 reasons.append(f"{positives} positive bins in {split}, {least} needed")
+
         if reasons:
             too_few[track.name] = "; ".join(reasons)
             if not track_sources[track.name]["peaks"]:
                 too_few[track.name] = "its file contains no peaks"
+
     chosen, excluded = [], []
     for number, track in enumerate(tracks):
         if track.name not in too_few and track.opposite not in too_few:
             chosen.append(number)
             continue
+
         reason = f"its opposite, track {track.opposite}, is excluded"
         entry: dict[str, Any] = {"track": track.name, "group": track.group}
         for split in SPLITS:
             entry[f"positives_{split}"] = int(counts[split][number])
+
         entry["reason"] = too_few.get(track.name, reason)
         excluded.append(entry)
+
     if not chosen:
         raise DataError(
             f"no track has {settings.min_positives_train} positive bins for training, and "
@@ -302,6 +319,7 @@ def build_dataset(
         raise DataError(
             "no bin is left for training: held-out regions and gaps cover all bins"
         )
+
     info = {
         "bin_size": size,
         "rule": settings.label,
@@ -326,13 +344,17 @@ def build_dataset(
     for split in ("valid", "test"):
         if data.info["regions"][split] and not data.info["bins"][split]:
             log(f"warning: no bin is left in the regions of split {split}")
+
     for reason, count in dropped.items():
         if count:
             log(f"{count:,} bins dropped: {reason}")
+
     for entry in excluded[:5]:
         log(f"track {entry['track']} is excluded: {entry['reason']}")
+
     if len(excluded) > 5:
         log(f"{len(excluded):,} tracks are excluded in total; dataset.json lists them")
+
     return data
 
 
@@ -347,24 +369,29 @@ def _place_tracks(
     for track in progress(tracks, "reading peaks", len(tracks)):
         if track.file is None:
             raise DataError(f"track {track.name!r}: the table specifies no peak file")
+
         placed = place_peaks(track.file, contigs, assembly, widen=widen)
         sources[track.name] = {**source_entry(track.file), **placed.counts}
         peaks.append(placed.contigs)
         totals.update(placed.counts)
         unknown.update(placed.unknown_contigs)
+
     if unknown:
         log(
             f"warning: {totals['unknown']:,} of {totals['peaks']:,} peaks are on contigs that are in neither the "
             f"reference nor the assembly: {shown_counts(unknown)}; {ALIAS_HINT}"
         )
+
     for name, what in (
         ("absent", "are on contigs, or ends of contigs, that the reference lacks"),
         ("clipped", "extend beyond their contig's end: clipped"),
     ):
         if totals[name]:
             log(f"{totals[name]:,} peaks {what}")
+
     if not any(peaks):
         raise DataError(
             f"no track has peaks on the reference's contigs ({shown(contigs)})"
         )
+
     return peaks, sources

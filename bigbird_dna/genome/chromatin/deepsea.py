@@ -67,12 +67,15 @@ def _unpacked(
                     if member.name in names:
                         log(f"unpacking {member.name} ({member.size / 1e6:,.0f} MB)")
                         tar.extract(member, directory, filter="data")
+
         paths = []
         for name in names:
             path = next(folder.rglob(name), None)
             if path is None:
                 raise DataError(f"{source}: does not contain {name}")
+
             paths.append(path)
+
         yield paths
 
 
@@ -87,6 +90,7 @@ def _open_arrays(path: Path, split: Split) -> Iterator[tuple[Any, Any]]:
         else:
             arrays = scipy.io.loadmat(path, variable_names=names)
             windows, labels = (arrays[name].T for name in names)
+
         rows = windows.shape[-1]
         shapes = windows.shape, labels.shape[1:]
         if shapes != ((WINDOW, len(CHANNELS), rows), (rows,)) or rows % 2 or not rows:
@@ -95,6 +99,7 @@ def _open_arrays(path: Path, split: Split) -> Iterator[tuple[Any, Any]]:
                 "expected (rows, 4, 1000) and (rows, tracks), with as many rows of the forward as of the reverse "
                 "strand"
             )
+
         yield windows, labels
 
 
@@ -117,7 +122,9 @@ def build_deepsea(
         path = bed
         if bed.suffixes[-2:] == [".tar", ".gz"]:
             (path,) = stack.enter_context(_unpacked(bed, ["allTFs.pos.bed"], out))
+
         rows = [(fields[0], start, end) for _, fields, start, end in read_bed(path)]
+
     bins = pd.DataFrame(rows, columns=["name", "start", "end"])
     bins["contig"] = bins["name"].map(
         {
@@ -131,6 +138,7 @@ def build_deepsea(
             f"{bed}: contig {bins['name'][unknown].iloc[0]!r} is not in the reference "
             f"({shown(reference.contigs)}; names are looked up in {assembly.name})"
         )
+
     lengths = bins["contig"].map(reference.contigs)
     wrong = (bins["end"] - bins["start"] != BIN) | (bins["end"] > lengths)
     if wrong.any():
@@ -157,15 +165,19 @@ def build_deepsea(
                 else:
                     first += count
                     fits = first <= len(bins) and not for_test[chosen].any()
+
                 if not fits:
                     raise DataError(
                         f"{bed}: wrong order or file: bins on {' and '.join(_TEST_CONTIGS)} must be as many as "
                         "windows in test.mat, and come after those of train.mat and valid.mat"
                     )
+
                 _check_rows(path, windows, bins.iloc[chosen], reference)
                 packed.append(_pack(path, labels, count, len(tracks)))
+
             indices.append(chosen)
             sources[split] = source_entry(path)
+
     rows_of = np.concatenate(indices)
     splits = np.repeat(np.arange(len(SPLITS)), [len(chosen) for chosen in indices])
     codes, contigs = pd.factorize(bins["contig"])
@@ -207,6 +219,7 @@ def _check_rows(
                     f"{reference.path} in {len(differing)} of {WINDOW} bases, first in base "
                     f"{differing[0] + 1}: another assembly, shifted coordinates, or another order of rows"
                 )
+
     log(f"{path}: {len(bins):,} windows; a sample of them matches the reference")
 
 
@@ -216,10 +229,13 @@ def _pack(path: Path, labels: Any, rows: int, tracks: int) -> npt.NDArray[np.uin
         raise DataError(
             f"{path}: labels of {labels.shape[0]:,} tracks, the table of tracks has {tracks:,}"
         )
+
     packed = []
     for first in range(0, rows, _AT_ONCE):
         values = labels[:, first : min(first + _AT_ONCE, rows)]
         if not np.isin(values, (0, 1)).all():
             raise DataError(f"{path}: labels contain values other than 0 and 1")
+
         packed.append(PackedLabels.from_dense(values.T).packed)
+
     return np.concatenate(packed)

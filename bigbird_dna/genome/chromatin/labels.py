@@ -103,11 +103,13 @@ class PackedLabels:
             open_npz(path) as arrays,
         ):
             packed, tracks = arrays["packed"], int(arrays["tracks"])
+
         expected = (len(packed) if rows is None else rows, -(-tracks // 8))
         if packed.dtype != np.uint8 or packed.shape != expected:
             raise DataError(
                 f"{path}: not packed labels of shape {expected}, but {packed.dtype} {packed.shape}"
             )
+
         return cls(packed, tracks)
 
 

@@ -40,6 +40,7 @@ def exchanged(tracks: Sequence[Track]) -> list[int] | None:
                 f"track {track.name!r} has the opposite {track.opposite!r}, which is not a track with the "
                 f"opposite {track.name!r}"
             )
+
     order = [numbers[track.opposite or track.name] for track in tracks]
     return None if order == list(range(len(order))) else order
 
@@ -53,6 +54,7 @@ def select_tracks(tracks: Sequence[Track], pattern: str) -> tuple[Track, ...]:
     elements = [element.strip() for element in pattern.split(",") if element.strip()]
     if not elements:
         raise UsageError(f"tracks {pattern!r}: the list is empty")
+
     for element in elements:
         text = element.casefold()
         by_name, by_group, by_pattern = set(), set(), set()
@@ -60,10 +62,13 @@ def select_tracks(tracks: Sequence[Track], pattern: str) -> tuple[Track, ...]:
             name, group = track.name.casefold(), track.group.casefold()
             if name == text:
                 by_name.add(track.name)
+
             if group == text:
                 by_group.add(track.name)
+
             if fnmatchcase(name, text) or fnmatchcase(group, text):
                 by_pattern.add(track.name)
+
         # Names take precedence over groups, and groups over patterns.
         found = by_name or by_group or by_pattern
         if not found:
@@ -72,5 +77,7 @@ def select_tracks(tracks: Sequence[Track], pattern: str) -> tuple[Track, ...]:
             raise UsageError(
                 f"tracks: {element!r} is not a track, group or pattern{meant(element, known)}; groups are {groups}"
             )
+
         chosen |= found
+
     return tuple(track for track in tracks if track.name in chosen)

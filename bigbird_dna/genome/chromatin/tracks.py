@@ -47,6 +47,7 @@ def read_tracks(path: Path) -> tuple[Track, ...]:
             raise DataError(
                 f"{where}: no column {name!r} in the header ({shortened(', '.join(columns), 300)})"
             )
+
     tracks: list[Track] = []
     seen: dict[str, str] = {}
     for where, fields in rows:
@@ -57,22 +58,29 @@ def read_tracks(path: Path) -> tuple[Track, ...]:
             values["group"] = "HM" if _MARK.fullmatch(target) else "TF"
             if target == "DNase":
                 values["group"] = "DHS"
+
             values["track"] = f"{values['cell']}|{target}|{values['treatment']}"
             values["published_auroc"] = values["published_auroc"].replace(",", ".")
+
         track = make_track(values, path.parent, where)
         if not is_deepsea and track.name in seen:
             line = seen[track.name].rpartition(": ")[2]
             raise DataError(f"{where}: duplicate track {track.name!r}, also in {line}")
+
         seen[track.name] = where
         tracks.append(track)
+
     if not tracks:
         raise DataError(f"{path}: the table has no tracks")
+
     if is_deepsea:
         return distinct(tracks, "|")
+
     try:
         exchanged(tracks)
     except ValueError as error:
         raise DataError(f"{path}: {error}") from None
+
     return tuple(tracks)
 
 
@@ -84,6 +92,7 @@ def make_track(values: Mapping[str, str], directory: Path, where: str) -> Track:
             raise DataError(
                 f"{where}: track {quoted(name)}: {what} {quoted(text)} is empty or contains a comma"
             )
+
     check_name(name, "track", where)
     texts = {key: values.get(key, "") for key in TEXTS}
     for key, text in {"group": group, **texts}.items():
@@ -91,6 +100,7 @@ def make_track(values: Mapping[str, str], directory: Path, where: str) -> Track:
             raise DataError(
                 f"{where}: {key} {quoted(text)} contains a control character ({found})"
             )
+
     auroc = None
     figure = values.get("published_auroc", "")
     if figure and not figure.startswith("NA"):
@@ -98,10 +108,12 @@ def make_track(values: Mapping[str, str], directory: Path, where: str) -> Track:
             auroc = float(figure)
         except ValueError:
             auroc = -1.0
+
         if not 0 <= auroc <= 1:
             raise DataError(
                 f"{where}: published AUROC {quoted(figure)} must be a number from 0 to 1"
             )
+
     file = directory / values["file"] if values.get("file") else None
     return Track(name, group, file=file, published_auroc=auroc, **texts)
 
@@ -123,6 +135,7 @@ def write_tracks(
     }
     for name in TEXTS:
         table[name] = [getattr(track, name) for track in tracks]
+
     home = path.absolute().parent
     table["file"] = [
         "" if track.file is None else os.path.relpath(track.file.absolute(), home)
@@ -149,6 +162,7 @@ def tss_tracks(loci: Iterable[Locus], directory: Path) -> tuple[Track, ...]:
         write_rows(path, rows)
         (opposite,) = set(TSS_TRACKS.values()) - {name}
         tracks.append(Track(name, "TSS", file=path, opposite=opposite))
+
     return tuple(tracks)
 
 
@@ -165,16 +179,19 @@ def tracks_from_folder(
     folder = Path(folder)
     if not folder.is_dir():
         raise DataError(f"{folder}: no such directory")
+
     try:
         scheme = re.compile(names or r"(?P<cell>[^.]+)\.(?P<target>[^.]+)")
     except re.error as error:
         raise ConfigError(
             f"names {names!r} is not a regular expression: {error}"
         ) from None
+
     if not scheme.groupindex.keys() & {"track", "cell", "target", "treatment"}:
         raise ConfigError(
             f"names {names!r} needs a group named track, cell, target or treatment"
         )
+
     peak_file = re.compile(
         r"([^.].*)\.(narrowPeak|broadPeak|bed)(\.gz)?", re.IGNORECASE
     )
@@ -183,23 +200,28 @@ def tracks_from_folder(
         suffixed = peak_file.fullmatch(path.name)
         if suffixed is None or not path.is_file():
             continue
+
         where = f"{folder}: file {quoted(path.name)}"
         match = scheme.fullmatch(suffixed[1])
         if match is None and names is not None:
             raise DataError(f"{where}: its name does not match {names!r}")
+
         values = {}
         if match is not None:
             values = {key: text for key, text in match.groupdict().items() if text}
+
         found = [
             values[key] for key in ("cell", "target", "treatment") if key in values
         ]
         values.setdefault("track", ".".join(found) or suffixed[1])
         values |= {"group": group, "file": path.name}
         tracks.append(make_track(values, folder, where))
+
     if not tracks:
         raise DataError(
             f"{folder}: the folder contains no .bed, .narrowPeak or .broadPeak file (or .gz)"
         )
+
     return distinct(tracks, ".")
 
 

@@ -75,6 +75,7 @@ def fit_promoters(
     """
     if not world.is_first:
         return {}
+
     section, training = config.promoters, config.promoters.training
     data = read_windows(windows, negative_set)
     sequences = window_sequences(Reference(reference), data.rows, config.seed)
@@ -111,6 +112,7 @@ def fit_promoters(
             model = GkmSvm(seed=seed)
         else:
             model = check_import("comparator", name)()
+
         model.fit(TextWindows(texts, labels), held_out)
 
     predictions = held_out_predictions(
@@ -146,6 +148,7 @@ def fit_tracks(
     """
     if not world.is_first:
         return {}
+
     evaluation, bins = config.chromatin.evaluation, read_dataset(data)
     for split in ("train", "valid"):
         if not len(bins.rows(split)):

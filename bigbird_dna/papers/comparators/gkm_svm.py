@@ -87,6 +87,7 @@ class GkmSvm:
             words = words[known_before(codes) >= self.length]
             if self.both_strands:
                 words = np.append(words, turned_word(words, self.length))
+
             words, times = np.unique(words, return_counts=True)
             bases = words[:, None] >> 2 * np.arange(self.length) & 3
             one_hot = np.eye(4)[bases].reshape(len(words), 4 * self.length)
@@ -145,6 +146,7 @@ class GkmSvm:
             y, y_test = truth[:, label], held_labels[:, label]
             if y.min() == y.max():
                 continue
+
             rng = np.random.default_rng((self.seed, 9, label))
             positive = rng.permutation(np.flatnonzero(y == 1))[:MOST]
             negative = rng.permutation(np.flatnonzero(y == 0))[: len(positive)]

@@ -45,6 +45,7 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
     """
     if not config.has_genome:
         raise ConfigError("ablation: needs a genome.reference to pretrain on")
+
     ablation, pretraining = config.ablation, config.pretraining
     batch_size = max(1, ablation.batch_tokens // ablation.tokens)
     warmup = min(pretraining.optimizer.warmup_steps, max(1, ablation.steps // 3))
@@ -125,6 +126,7 @@ def pretrain_and_score(
         alone = World(0, 1, world.device)
         with torch.inference_mode():
             bits, _ = held_out.predict(loaded.network, loaded.tokenizer, alone)
+
         np.savez_compressed(
             path / "predictions.npz",
             bits=bits,
@@ -150,10 +152,12 @@ def mechanism_table(config: Config, models: pd.DataFrame) -> pd.DataFrame:
         values, bases, blocks = read_arrays(path, "bits", "bases", "blocks")
         if not bits:
             tokens = bases, blocks
+
         if not all(map(np.array_equal, tokens, (bases, blocks))):
             raise DataError(
                 f"{path}: masked tokens differ from those of {models['model'].iloc[0]}"
             )
+
         bits.append(values)
 
     ablation = config.ablation

@@ -71,12 +71,14 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
     section = config.byte_lm
     if section is None:
         raise ConfigError("byte_lm: the configuration has no such section")
+
     files = [Path(name) for name in (*section.train, *section.test)]
     name = f"{section.encoder.attention}-seed{section.training.seed}"
     work = partial(train_bytes, section)
     result = trainings.run(name, config, "density", work, files)
     if not trainings.complete():
         return []
+
     with into_directory(output) as directory:
         write_tsv(directory / "byte_lm.tsv", pd.DataFrame([result]))
 
@@ -138,12 +140,14 @@ def read_images(format: str, path: Path) -> Iterator[Bytes]:
     if format == "cifar10":
         with reading(path, "not readable"):
             records = np.fromfile(path, np.uint8)
+
         labels = records[:: size + 1]
         if not len(records) or len(records) % (size + 1) or labels.max() > 9:
             raise DataError(
                 f"{path}: expected records of {size + 1:,} bytes with labels from 0 to 9; use the binary "
                 "version of CIFAR-10"
             )
+
         images = records.reshape(-1, size + 1)[:, 1:]
     else:
         (images,) = read_arrays(path, "data")
@@ -166,8 +170,10 @@ def read_documents(format: str, path: Path) -> Iterator[bytes]:
     if format == "wiki40b":
         with reading(path, "not a Parquet file of articles", Exception):
             articles = pd.read_parquet(path, columns=["text"])["text"]
+
         for text in articles:
             yield text.encode() if isinstance(text, str) else text
+
         return
 
     line = 0
@@ -200,12 +206,14 @@ def read_stream(
         for data in read(format, path):
             if limit <= 0 or (images and symbols and len(data) > limit):
                 break
+
             if images:
                 symbols.append(data.astype(np.uint16))
                 length = len(data)
             elif data:
                 text = np.frombuffer(data[:limit], np.uint8)
                 symbols.append(np.append(text.astype(np.uint16), np.uint16(END)))
+
             limit -= len(data)
 
     if not symbols:
@@ -258,6 +266,7 @@ def bits_of_inputs(network: nn.Module, inputs: Sequence[Symbols]) -> Floats:
         losses = nats(network, symbols.to(device))
         bits.append(losses.cpu().double().sum(1).numpy() / math.log(2))
         start = end
+
     return np.concatenate(bits)
 
 

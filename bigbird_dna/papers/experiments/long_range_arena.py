@@ -89,6 +89,7 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
 
     if not trainings.complete():
         return []
+
     table = accuracy_table(pd.DataFrame(results))
     with into_directory(output) as directory:
         write_result(directory, "long_range", "Long-Range Arena", table)
@@ -179,6 +180,7 @@ def generate_listops(config: ListOpsConfig, seed: int) -> Iterator[Example]:
                     value = _grow(source, config, 1, tokens)
                 except _TooLong:
                     continue
+
                 key = hash(tuple(tokens))
                 fits = config.shortest <= len(tokens) <= config.longest
                 if fits and key not in seen:
@@ -188,6 +190,7 @@ def generate_listops(config: ListOpsConfig, seed: int) -> Iterator[Example]:
                     f"listops: no new expression found in {TRIES:,} tries after {len(seen):,} expressions; "
                     "allow longer expressions, or request fewer"
                 )
+
             seen.add(key)
             yield split, np.array([FIRST, *tokens], np.uint16), value, tokens[0]
 
@@ -198,6 +201,7 @@ def _grow(
     """Append an expression, or a digit, to `tokens`, and return its value; `_TooLong` if there is no room."""
     if len(tokens) > config.longest:
         raise _TooLong
+
     if depth > 1 and (depth >= config.depth or source.random() >= OPERATOR_SHARE):
         value = source.randrange(10)
         tokens.append(DIGIT + value)
@@ -208,6 +212,7 @@ def _grow(
     values = []
     for _ in range(source.randint(2, config.arguments)):
         values.append(_grow(source, config, depth + 1, tokens))
+
     tokens.append(END)
 
     return OPERATORS[operator][1](values)
@@ -278,6 +283,7 @@ def draw_image(
                 or cdist(first, second).min() < APART
             ):
                 continue
+
             circles = ends if connected else np.stack([ends[i], others[j]])
             points = np.concatenate([first, second])
             left = rng.integers(config.distractors + 1)
@@ -286,6 +292,7 @@ def draw_image(
                 if left > 0 and cdist(path, points).min() >= APART:
                     points = np.concatenate([points, path])
                     left -= 1
+
             pixels = np.indices((config.size, config.size)).reshape(2, -1).T
             lines = 1.1 - cdist(pixels, points).min(axis=1)
             marks = RADIUS + 0.5 - cdist(pixels, circles).min(axis=1)

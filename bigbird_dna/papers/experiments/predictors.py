@@ -72,6 +72,7 @@ def train_predictors(
                 window, predictor = model.window or 0, name
                 keys |= encoder_keys(config, model)
                 start = paths.experiment("table5") / name / "model"
+
         path = start if initial == PRETRAINED else None
         label = f"{name}-{initial}"
         predictors.append((label, window, predictor, initial, keys, path))
@@ -98,6 +99,7 @@ def train_predictors(
             if rate is not None:
                 changes[f"{task}.training.optimizer.learning_rate"] = rate
                 directory = f"{prefix}{label}-rate-{rate:g}-seed{seed}"
+
             run = changed(config, changes, directory)
             work: Work
             if weights:
@@ -109,6 +111,7 @@ def train_predictors(
                 work = partial(
                     fit_tracks, run, label, seed, data, paths.reference, window
                 )
+
             inputs = [data / "labels.npz", paths.reference, config.model_tokenizer]
             trainings.run(
                 directory,

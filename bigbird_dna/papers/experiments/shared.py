@@ -81,6 +81,7 @@ class Trainings:
         self.names.append(name)
         if self.only not in (None, name):
             return {}
+
         done = self.directory / name / "finished.json"
         settings = {"configuration": stage_values(config, stage), "options": options}
         settings = json.loads(json.dumps(settings, default=str))
@@ -98,6 +99,7 @@ class Trainings:
             metrics = processes.first(stored)
             if metrics is not None:
                 return dict(metrics)
+
             # What is written next may belong to other settings than those of the file.
             processes.first(lambda: done.unlink(missing_ok=True))
             metrics = work(self.model(name), self.checkpoints / name, processes)
@@ -127,7 +129,9 @@ def changed(config: Config, keys: Mapping[str, Any], source: str) -> Config:
         section = values
         for name in sections:
             section = section[name]
+
         section[last] = value
+
     return parse_config(values, source)
 
 

@@ -35,6 +35,7 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
     """
     if not config.has_genome:
         raise ConfigError("table5: needs a genome.reference to pretrain on")
+
     training, paths = config.pretraining, config.paths
     files = {}
 

@@ -48,6 +48,7 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
     """
     if not config.has_promoters:
         raise ConfigError("table6: needs promoters in this run")
+
     tables, paths, windows = config.tables, config.paths, config.promoters.windows
 
     # Language models by window length and negative set.
@@ -130,12 +131,14 @@ def promoter_table(models: pd.DataFrame) -> pd.DataFrame:
         files = {}
         for number, model in enumerate(group["model"]):
             files[str(number)] = model / "predictions.parquet"
+
         rows = compare(negative_set, files)
         labels, blocks = rows.labels, rows.blocks
         if len(np.unique(labels)) < 2:
             raise DataError(
                 f"{files['0']}: AUROC needs test windows of both classes, found only one"
             )
+
         scores = np.stack([*rows.scores.values()])
         table = compare_seeds(
             "auroc",

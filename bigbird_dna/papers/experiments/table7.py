@@ -50,17 +50,20 @@ def run(config: Config, trainings: Trainings, output: Path) -> list[str]:
     """
     if not config.has_chromatin:
         raise ConfigError("table7: needs tracks, but chromatin.data.tracks is null")
+
     size = config.chromatin.data.bin
     names = [OWN_MODEL]
 
     for model in config.tables.models:
         if not model.window:
             continue
+
         if model.window < size or (model.window - size) % 2:
             raise ConfigError(
                 f"tables.models: {model.name}: window {model.window}: must be at least the bin size "
                 f"({size} bp) and differ from it by an even number"
             )
+
         names.append(model.name)
 
     data = config.paths.chromatin_data

@@ -72,6 +72,7 @@ def receptive_field(
         else:
             mask = attention_pattern(encoder).mask(length, encoder.heads, layer)
             edges = mask.any(axis=0) | np.eye(length, dtype=bool)
+
         field = (edges.astype(np.float32) @ field > 0).astype(np.float32)
         fields.append(field > 0)
         if field.all():
@@ -109,6 +110,7 @@ def simulate(
         read = cells.get(cell, BLANK)
         if (state, read) not in machine:
             break
+
         step = Step(state, cell, read, *machine[state, read])
         steps.append(step)
         cells[cell] = step.written
@@ -181,6 +183,7 @@ def run_on_decoder(
 
         if (before[0], before[2]) not in machine or len(steps) == most_steps:
             return steps, before[0]
+
         after = states[state.argmax()], symbols[symbol.argmax()]
         steps.append(Step(*before, *after, round(cell) - before[1]))
 

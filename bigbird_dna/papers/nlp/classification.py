@@ -62,12 +62,14 @@ def public_record(row: Mapping[str, Any], regression: bool) -> dict[str, Any]:
     for first, second in PAIRS:
         if first in row and second in row:
             record = {"text": row[first], "pair": row[second]}
+
     if not record:
         record = {"text": row.get("text", row.get("sentence"))}
 
     label = row.get("label", row.get("hyperpartisan"))
     if label is None or (type(label) is int and label < 0):
         return record  # test rows of GLUE have the label -1
+
     if regression:
         return {**record, "score": float(label)}
 
@@ -204,6 +206,7 @@ def evaluate(
         for name in ("pearson", "spearman"):
             value = float(columns.corr(name).to_numpy()[0, 1])
             metrics[name] = None if np.isnan(value) else value
+
         return metrics
 
     metrics["accuracy"] = metrics["micro_f1"] = float(accuracy_score(true, predicted))
@@ -211,6 +214,7 @@ def evaluate(
     metrics["matthews"] = 0.0
     if len(classes) > 1:
         metrics["matthews"] = float(matthews_corrcoef(true, predicted))
+
     if len(classes) == 2:
         f1 = f1_score(true, predicted, pos_label=classes[1], zero_division=0)
         metrics["f1"] = float(f1)

@@ -93,6 +93,7 @@ def write_splits(
             )
             count = write_objects(temporary / f"{split}.jsonl", values)
             counts.append(f"{count:,} {split}")
+
     log(f"{directory}: {', '.join(counts)} records")
 
 
@@ -139,6 +140,7 @@ def hub_splits(hub: HubConfig) -> dict[str, Any]:
             else:
                 halves = train.train_test_split(source, seed=SPLIT_SEED)
                 train, splits[name] = halves["train"], halves["test"]
+
     return {"train": train, **splits}
 
 
@@ -275,5 +277,6 @@ def generate_facts(generated: GeneratedConfig, split: str) -> Iterator[Values]:
         facts = {name: str(rng.choice(FACTS[name])) for name in attributes}
         for index in rng.permutation(len(attributes)):
             document += [MARK, attributes[index], facts[attributes[index]]]
+
         summary = " ".join(f"{name} {value}" for name, value in facts.items())
         yield {"document": " ".join(document), "summary": summary}

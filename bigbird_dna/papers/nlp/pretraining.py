@@ -173,6 +173,7 @@ def evaluate(
             with torch.inference_mode():
                 lengths = torch.tensor([len(row)])
                 logits = network(ids, lengths, None, positions).tokens.float()
+
             loss = F.cross_entropy(logits, labels, reduction="sum")
 
             bits += float(loss) / np.log(2)

@@ -33,10 +33,13 @@ def public_record(form: AnswerForm, row: Row) -> Values | None:
     """
     if form == "hotpotqa":
         return _hotpotqa(row)
+
     if form == "natural_questions":
         return _natural_questions(row)
+
     if form == "triviaqa":
         return _triviaqa(row)
+
     if form == "wikihop":
         return _wikihop(row)
 
@@ -78,6 +81,7 @@ def _hotpotqa(row: Row) -> Values:
     text = row.get("answer")
     if text is None:  # the hidden test set
         return record
+
     if normalize_answer(text) in ("yes", "no"):
         return {**record, "type": normalize_answer(text), "answers": [{"text": text}]}
 
@@ -88,6 +92,7 @@ def _hotpotqa(row: Row) -> Values:
         for match in re.finditer(re.escape(text), sentences[sentence]):
             start = before + match.start()
             answers.append({"text": text, "paragraph": number, "start": start})
+
     return {**record, "type": "short", "answers": answers or [{"text": text}]}
 
 
@@ -114,6 +119,7 @@ def _triviaqa(row: Row) -> Values | None:
         if text:
             sentences = text.splitlines(keepends=True)
             paragraphs.append({"title": title, "sentences": sentences})
+
     if not paragraphs:
         return None
 
@@ -150,6 +156,7 @@ def _natural_questions(row: Row) -> Values | None:
         if candidate["top_level"] and text:
             paragraphs.append({"sentences": [text]})
             bounds.append((first, end))
+
     if not bounds:
         return None
 
@@ -174,6 +181,7 @@ def _natural_questions(row: Row) -> Values | None:
         kind = annotation["yes_no_answer"].lower()
         if kind not in ("yes", "no"):
             kind = "short" if answers else "long"
+
         known = {"type": kind, "long_answer": paragraph, "answers": answers}
         annotations.append(known)
 
@@ -185,6 +193,7 @@ def _natural_questions(row: Row) -> Values | None:
     if annotations:
         answered = [known for known in annotations if known["type"] != "null"]
         record |= (answered or annotations)[0]
+
     if len(annotations) > 1:
         record["annotations"] = annotations
 

@@ -150,6 +150,7 @@ class AnswerNetwork(QuestionAnswerer):
         }
         if labels is not None:
             output["loss"] = self.loss(output, labels)
+
         return output
 
     def loss(self, output: dict[str, Tensor], labels: dict[str, Tensor]) -> Tensor:
@@ -163,8 +164,10 @@ class AnswerNetwork(QuestionAnswerer):
         loss = span_loss(spans[0], spans[1], labels["spans"])
         if self.form == "natural_questions":
             loss += span_loss(spans[2], spans[3], labels["long_spans"])
+
         if self.form in ("natural_questions", "hotpotqa"):
             loss += F.cross_entropy(output["types"], labels["types"][:, 0])
+
         if self.form == "hotpotqa":
             each = F.binary_cross_entropy_with_logits(
                 output["anchors"], facts.float(), reduction="none"
@@ -292,6 +295,7 @@ def make_windows(
             owners.append(slot if slot < extra else NONE)
             if unit[2] != NONE and (slot < extra or not extra):
                 anchors.setdefault(unit[1:], slot if extra else position)
+
             separators += token == tokenizer.sep_token_id
 
         global_ids = [token for token, _, _ in slots]
@@ -308,6 +312,7 @@ def make_windows(
         windows.append(
             Window(inputs, [*anchors], paragraphs, start, end, word_of[first])
         )
+
     return windows
 
 
@@ -352,6 +357,7 @@ def window_labels(
         words = re.findall(r"\w+", answer.text)
         while words and words[0].lower() in ("a", "an", "the"):
             words = words[1:]
+
         if words and not has_positions:
             pattern = r"\b" + r"\W+".join(words) + r"\b"
             for match in re.finditer(pattern, record.context, re.IGNORECASE):
@@ -409,6 +415,7 @@ def train(section: AnswersTaskConfig, home: Path, **options: Any) -> None:
             for pair in pairs:
                 if any([*pair[1]["spans"], *pair[1]["long_spans"]]):
                     answered.append(pair)
+
             if answered and rng.random() < 0.5:
                 pairs = answered
 
@@ -461,6 +468,7 @@ def predict(
             batch = collate(rows, tokenizer.pad_token_id)
             with torch.inference_mode():
                 output = network(**{key: x.to(device) for key, x in batch.items()})
+
             for row in range(len(rows)):
                 scores.append({key: x[row].cpu().numpy() for key, x in output.items()})
 
@@ -498,6 +506,7 @@ def decode(
     prediction: dict[str, Any] = {"id": record.id, "answer": ""}
     if section.form == "natural_questions":
         prediction |= {"type": "null", "long_answer": None, "long_score": None}
+
     best = -np.inf
     anchors: dict[Span, list[float]] = defaultdict(list)
     for window, output in zip(windows, scores, strict=True):
@@ -534,11 +543,13 @@ def decode(
     if section.form == "wikihop" and anchors:
         candidate, _ = max(anchors, key=lambda name: sum(anchors[name]))
         prediction["answer"] = record.candidates[candidate]
+
     if section.form == "hotpotqa":
         total = np.sum([output["types"] for output in scores], axis=0)
         kind = TYPES[int(total.argmax())]
         if kind in ("yes", "no"):
             prediction = {"id": record.id, "answer": kind}
+
         prediction["type"] = kind
         facts = [list(name) for name, values in anchors.items() if max(values) > 0]
         prediction["facts"] = sorted(facts)

@@ -52,6 +52,7 @@ def overlap(answer: str, reference: str) -> tuple[float, float, float]:
 
     if not words or not known:
         return exact, exact, exact
+
     common = (Counter(words) & Counter(known)).total()
 
     return exact, common / len(words), common / len(known)
@@ -99,6 +100,7 @@ def official_metrics(form: AnswerForm, pairs: Pairs) -> dict[str, float]:
             exact, precision, recall = overlap(answer, truth)
             row["exact_match"] = max(row["exact_match"], exact)
             row["f1"] = max(row["f1"], f1(precision, recall))
+
         rows.append(row)
 
     means: Any = pd.DataFrame(rows).mean().to_dict()
@@ -182,6 +184,7 @@ def natural_metrics(pairs: Pairs, kind: Literal["long", "short"]) -> dict[str, f
             if has_type == "short" and prediction["answer"]:
                 keys = ("paragraph", "start", "answer")
                 texts.add(tuple(prediction.get(key) for key in keys))
+
             answer = short_answer(has_type, texts)
             for annotation in annotations:
                 texts = {(a.paragraph, a.start, a.text) for a in annotation.answers}

@@ -177,22 +177,27 @@ class QuestionRecord(Record, Annotation):
         for answer in self.answers:
             if answer.paragraph is None or answer.start is None:
                 continue
+
             text = ""
             if answer.paragraph < count:
                 text = self.paragraphs[answer.paragraph].text
+
             if not text.startswith(answer.text, answer.start):
                 raise ValueError(
                     f"the answer {shortened(repr(answer.text))} is not at position {answer.start} of "
                     f"paragraph {answer.paragraph}"
                 )
+
         for paragraph, sentence in self.facts:
             has_paragraph = 0 <= paragraph < count
             if not has_paragraph or not (
                 0 <= sentence < len(self.paragraphs[paragraph].sentences)
             ):
                 raise ValueError(f"paragraph {paragraph} has no sentence {sentence}")
+
         if self.long_answer is not None and self.long_answer >= count:
             raise ValueError(f"paragraph {self.long_answer} does not exist")
+
         return self
 
 
@@ -212,6 +217,7 @@ def parse_records(
     for number, line in lines:
         if not line.strip():
             continue
+
         try:
             record = kind.model_validate_json(line)
         except ValidationError as error:
@@ -219,8 +225,10 @@ def parse_records(
             raise DataError(
                 f"{source}: line {number}: {key and f'{key}: '}{reason}"
             ) from None
+
         is_empty = False
         yield record if record.id else record.model_copy(update={"id": str(number)})
+
     if is_empty:
         raise DataError(f"{source}: contains no record")
 

@@ -79,6 +79,7 @@ class Summarizer(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
     def __init__(self, config: EncoderConfig) -> None:
         if config.kmers:
             raise ConfigError("encoder: a decoder does not support kmers")
+
         decoder = BertConfig(
             vocab_size=config.vocabulary,
             hidden_size=config.hidden,
@@ -101,6 +102,7 @@ class Summarizer(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         self.encoder = encoder
         with torch.device("cpu"):  # BERT's tables of numbers need values
             bert: Any = BertModel(decoder, add_pooling_layer=False)
+
         initialize(bert, config.hidden)
         self.decoder = bert
         self.logits_bias = nn.Parameter(torch.zeros(config.vocabulary))
@@ -110,6 +112,7 @@ class Summarizer(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         bert.embeddings.LayerNorm = encoder.embeddings.norm
         if encoder.embeddings.position is not None:
             bert.embeddings.position_embeddings = encoder.embeddings.position
+
         for ours, theirs in zip(encoder.layers, bert.encoder.layer, strict=True):
             theirs.attention.self.query = ours.query
             theirs.attention.self.key = ours.key or ours.query
@@ -156,6 +159,7 @@ class Summarizer(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         """
         if encoder_outputs is None:
             encoder_outputs = self.get_encoder()(input_ids, attention_mask)
+
         decoded = self.decoder(
             decoder_input_ids,
             encoder_hidden_states=encoder_outputs[0],
@@ -173,6 +177,7 @@ class Summarizer(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
             loss = fixed_cross_entropy(
                 logits.float().flatten(0, 1), labels.flatten(), num_items_in_batch
             )
+
         return Seq2SeqLMOutput(
             loss=loss, logits=logits, past_key_values=past_key_values
         )
@@ -255,6 +260,7 @@ def train(section: SummariesTaskConfig, home: Path, **options: Any) -> None:
     else:
         train, valid, start, tokenizer = begin_training(section, home, SummaryRecord)
         settings, network = SummariesSettings(), Summarizer(start.config)
+
     start_id = first_token(network, tokenizer)
 
     def collate(examples: Sequence[Any]) -> dict[str, Tensor]:
@@ -289,6 +295,7 @@ def predict(
         network = network.to(device)
     else:
         _, network, tokenizer = open_trained(directory, SummariesSettings, device)
+
     records = [*read_records(path, SummaryRecord)]
     step = 1 if device.type == "cpu" else batch_size
     for first in range(0, len(records), step):
@@ -304,6 +311,7 @@ def predict(
                 pad_token_id=tokenizer.pad_token_id,
                 **section.generation,
             )
+
         summaries = tokenizer.batch_decode(rows, skip_special_tokens=True)
         for record, summary in zip(batch, summaries, strict=True):
             yield {"id": record.id, "summary": summary.strip()}
@@ -327,6 +335,7 @@ def evaluate(
         scores = scorer.score(true, split_sentences(predicted))
         for measure in MEASURES:
             metrics[measure] += scores[measure].fmeasure / len(records)
+
     return {**metrics, "records": len(records)}
 
 

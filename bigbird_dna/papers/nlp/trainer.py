@@ -118,7 +118,9 @@ def make_start(section: AnyTask, texts: Iterable[str]) -> Start:
                 model = load(directory)
             else:
                 model = import_huggingface(directory, scratch / "model", "none")
+
             sha256 = model.sha256  # of a file that may be in `scratch`
+
         changes = section.encoder.model_dump(include=section.encoder.model_fields_set)
         for key in SHAPES:
             known = getattr(model.config, key)
@@ -126,6 +128,7 @@ def make_start(section: AnyTask, texts: Iterable[str]) -> Start:
                 raise ConfigError(
                     f"encoder.{key} {changes[key]}: the model {directory} has {known}"
                 )
+
         positions = changes.pop("max_length", model.config.max_length)
         encoder: Any = model.network.get_submodule("encoder")
         extend_positions(encoder, positions)
@@ -133,12 +136,14 @@ def make_start(section: AnyTask, texts: Iterable[str]) -> Start:
         config = checked(EncoderConfig, values, "encoder")
         start = Start(config, model.tokenizer, model.network.state_dict(), sha256)
         log(f"{directory}: used as initial weights")
+
     for key in ("length", "document_tokens", "summary_tokens"):
         tokens = getattr(section, key, 0)
         if tokens > start.config.max_length:
             raise ConfigError(
                 f"{key} {tokens}: must be at most encoder.max_length {start.config.max_length}"
             )
+
     return start
 
 
@@ -170,6 +175,7 @@ def fast_tokenizer(tokenizer: Tokenizer) -> Any:
             f"{tokenizer.source}: tasks on text need the tokenizer.json of a tokenizer of ordinary text; "
             "transformers' AutoTokenizer converts an spiece.model (save_pretrained)"
         )
+
     backend = Backend.from_str(tokenizer.content.decode())
     cls, sep = (tokenizer.pieces[i] for i in (tokenizer.cls_id, tokenizer.sep_id))
     backend.post_processor = TemplateProcessing(
@@ -280,6 +286,7 @@ def fit(
         )
     except (TypeError, ValueError) as error:
         raise ConfigError(f"training: {error_text(error)}") from None
+
     examples = Seeded(train, section.seed)
     progress = Progress(end, examples)
     trainer = Trainer(
@@ -294,19 +301,23 @@ def fit(
     last = get_last_checkpoint(checkpoints) if Path(checkpoints).is_dir() else None
     if last is not None:
         log(f"{last}: resumed")
+
     before = signal.signal(signal.SIGTERM, progress.request_stop)
     try:
         trainer.train(resume_from_checkpoint=last)
     finally:
         signal.signal(signal.SIGTERM, before)
+
     state = trainer.state
     if state.global_step < state.max_steps:
         raise Stopped(
             f"stopped at step {state.global_step} of {state.max_steps} with a checkpoint; the same command resumes"
         )
+
     metrics = trainer.evaluate()
     if not trainer.is_world_process_zero():
         return
+
     with atomic_directory(home / MODEL) as directory:
         if settings is None:
             trainer.model.save_pretrained(directory)
@@ -316,4 +327,5 @@ def fit(
         else:
             model = make_model(network.cpu(), start.tokenizer, start.config, settings)
             write_model(directory, model, identity, metrics, {})
+
     shutil.rmtree(home / CHECKPOINTS)
