@@ -221,7 +221,7 @@ def tracks_table(
 ) -> pd.DataFrame:
     """Return the table of `evaluate_tracks` with names, groups and prevalences, and a column `counted`.
 
-    `counted` is true for tracks included in the metrics of their group: those with both classes and at least
+    If a track has a published AUROC, `published_auroc` has it. `counted` is true for tracks included in the metrics of their group: those with both classes and at least
     `min_positives` positives.
     """
     table = evaluated.copy()
@@ -229,7 +229,12 @@ def tracks_table(
     table.insert(1, "group", [track.group for track in tracks])
     measured = table["positives"] + table["negatives"]
     prevalence = table["positives"] / measured.where(measured > 0)
-    table.insert(list(table).index("note") + 1, "prevalence", prevalence)
+    after_note = list(table).index("note") + 1
+    table.insert(after_note, "prevalence", prevalence)
+    published = pd.Series([track.published_auroc for track in tracks], dtype=float)
+    if published.notna().any():
+        table.insert(after_note + 1, "published_auroc", published)
+
     few = table["auroc"].notna() & (table["positives"] < min_positives)
     reason = f"fewer than {min_positives} positives: not in the group's metrics"
     notes = (table.loc[few, "note"] + "; " + reason).str.removeprefix("; ")

@@ -545,3 +545,19 @@ def test_values_that_are_no_numbers_are_named(tmp_path: Path) -> None:
     with fails(DataError, "labels"):
         auc_report([0.1, 0.2, 0.3], {"a": 1}, tmp_path / "report")
     assert not [*tmp_path.iterdir()]
+
+
+def test_published_aurocs_stand_beside_those_of_the_report(tmp_path):
+    scores, labels, _ = arrays(tracks=2)
+    tracks = tmp_path / "list.tsv"
+    tracks.write_text("track\tgroup\tpublished_auroc\na\tTF\t0.91\nb\tTF\t\n")
+    for name, values in (("scores", scores), ("labels", labels)):
+        np.save(tmp_path / f"{name}.npy", values)
+    files = (tmp_path / "scores.npy", tmp_path / "labels.npy")
+    for words, expected in (({"tracks": tracks}, True), ({}, False)):
+        auc_report(*files, tmp_path / "report", **words)
+        table = pd.read_csv(tmp_path / "report/tracks.tsv", sep="\t")
+        assert ("published_auroc" in table) == expected
+        if expected:
+            assert table["published_auroc"].tolist()[0] == 0.91
+            assert table["published_auroc"].isna().tolist() == [False, True]
