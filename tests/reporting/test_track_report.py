@@ -548,7 +548,7 @@ def test_values_that_are_no_numbers_are_named(tmp_path: Path) -> None:
 
 
 def test_published_aurocs_stand_beside_those_of_the_report(tmp_path):
-    scores, labels, _ = arrays(tracks=2)
+    scores, labels, _ = (values[:, :2] for values in arrays())
     tracks = tmp_path / "list.tsv"
     tracks.write_text("track\tgroup\tpublished_auroc\na\tTF\t0.91\nb\tTF\t\n")
     for name, values in (("scores", scores), ("labels", labels)):
