@@ -188,7 +188,12 @@ def test_the_paper_s_values() -> None:
 
 
 def test_the_demo_is_the_default(demo_run: str) -> None:
-    variants = {"score_variants": 1, "evaluate_variants": 1}
+    variants = {
+        "score_variants": 1,
+        "model_regressions": 1,
+        "score_variants_regressions": 1,
+        "evaluate_variants": 1,
+    }
     assert jobs(demo_run) == (
         COMMON | CHROMATIN | SOURCE_JOBS["demo"] | variants | {"stage_config": 13}
     )

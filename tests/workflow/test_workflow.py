@@ -195,7 +195,9 @@ def test_chromatin_of_the_simulation(demo_run: str) -> None:
         "results/demo/simulated/variants.vcf.gz --contig=demo6 --reference" in demo_run
     )
     variants = "results/demo/chromatin/variants.vcf.gz"
-    assert f"evaluate variants {variants} -o results/demo/report" in demo_run
+    compared = "--compare=kmers=results/demo/chromatin/variants-regressions.vcf.gz"
+    command = f"evaluate variants {variants} {compared} -o results/demo/report"
+    assert command in demo_run
 
 
 def test_chromatin_of_a_folder_of_peaks_by_an_ensemble(tmp_path: Path) -> None:
