@@ -118,11 +118,6 @@ def chromatin_files(config: "Config") -> dict[str, Path]:
     return found
 
 
-def labeled_role(number: int) -> str:
-    """Return the role of a file of `sequences.data` by its number, from 0."""
-    return f"labeled{number + 1}"
-
-
 @dataclass(frozen=True)
 class Inputs:
     """Files by role; roles that a run does not have are omitted.
@@ -176,8 +171,8 @@ def find_inputs(config: "Config", *, data_sets: bool = True) -> Inputs:
         entries.append(
             ("labeled_negatives", "sequences.negatives", sequences.negatives)
         )
-        for number, file in enumerate(sequences.files):
-            entries.append((labeled_role(number), "sequences.data", file))
+        for number, file in enumerate(sequences.files, 1):
+            entries.append((f"labeled{number}", "sequences.data", file))
 
         if config.has_chromatin:
             tracks = None if data.tracks in NOT_FILES else data.tracks

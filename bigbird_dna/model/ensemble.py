@@ -126,14 +126,10 @@ class DyadMember(BaseReader):
         return (of_tracks * self.weight).sum(-1).view(*spans.shape[:2], -1)
 
 
-def _pair_of_rows() -> npt.NDArray[np.int32]:
-    """The number of a pair of trinucleotides by their rows (65 · 65,); `PAIRS` with row 0, for none."""
-    pairs = np.full((65, 65), PAIRS, np.int32)
-    pairs[1:, 1:] = canonical_kmers(6).reshape(64, 64)
-    return pairs.ravel()
-
-
-PAIR_OF_ROWS = _pair_of_rows()
+# The number of a pair of trinucleotides by their rows (65 · 65,); `PAIRS` with row 0, for none.
+_PAIRS = np.full((65, 65), PAIRS, np.int32)
+_PAIRS[1:, 1:] = canonical_kmers(6).reshape(64, 64)
+PAIR_OF_ROWS = _PAIRS.ravel()
 
 
 def bases_in(

@@ -112,7 +112,7 @@ use rule pretrain as finetune_chromatin with:
 use rule pretrain as finetune_sequences with:
     input:
         config=PATHS.stage("sequences"),
-        labeled=[INPUTS.files[labeled_role(n)] for n in range(len(CONFIG.sequences.files))],
+        labeled=[INPUTS.files[f"labeled{n + 1}"] for n in range(len(CONFIG.sequences.files))],
         negatives=INPUTS.files.get("labeled_negatives", []),
         tokenizer=CONFIG.model_tokenizer if CONFIG.has_genome or START else [],
         pretrained=PATHS.pretrained if CONFIG.sequences.model.initial == "pretrained" else [],
