@@ -87,15 +87,20 @@ class BaseReader(nn.Module):
         tokens = F.pad(ids, (0, 1), value=len(lengths) - 1).flatten()
         sizes, letters = lengths[tokens], codes[tokens].flatten()
         present = letters >= 0
-        # Letters without gaps, with N before and after them; the last element takes all that are absent.
-        text = letters.new_full((len(letters) + k + 1,), unknown)
         before = (k - 1) // 2
-        index = torch.where(present, present.cumsum(0) - 1 + before, len(text) - 1)
-        text.scatter_(0, index, letters)
-        # On a GPU, which would have to wait for the number of bases, rows of 0 follow.
-        count = int(sizes.sum()) if ids.is_cpu else len(letters)
-        numbers = torch.zeros_like(text[:count])
-        for offset in range(k):
+        # Letters without gaps, with N before and after them.
+        if ids.is_cpu:
+            letters = letters[present]
+            text = F.pad(letters, (before, k - before), value=unknown)
+        else:
+            # A GPU would have to wait for their number: the last element takes all that are absent.
+            text = letters.new_full((len(letters) + k + 1,), unknown)
+            index = torch.where(present, present.cumsum(0) - 1 + before, len(text) - 1)
+            text.scatter_(0, index, letters)
+
+        count = len(letters)  # on a GPU, rows of 0 follow
+        numbers = text[:count]
+        for offset in range(1, k):
             numbers = 4 * numbers + text[offset : offset + count]
 
         starts = sizes.cumsum(0, dtype=torch.int32) - sizes

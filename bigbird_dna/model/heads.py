@@ -27,6 +27,7 @@ from bigbird_dna.model.kernels import (
     ACTIVATIONS,
     Linear,
     linear,
+    row_linear,
 )
 from bigbird_dna.model.settings import ChromatinSettings, Head, Pooling
 
@@ -174,18 +175,19 @@ class Classifier(nn.Module):
         else:
             pooled = mean_over_tokens(hidden, lengths)
 
-        if torch.is_grad_enabled() or pooled.device.type != "cpu":
-            return self.head_logits(pooled)
-
-        # One by one, as the bits of a row must not depend on the others.
-        return torch.cat([self.head_logits(row) for row in pooled.split(1)])
+        return self.head_logits(pooled)
 
     def head_logits(self, pooled: Tensor) -> Tensor:
         """Vectors (B, D) → logits (B, T)."""
         inner = pooled
         if self.dense is not None:
-            inner = self.activation(self.dense(self.dropout(pooled)))
-        return self.output(self.dropout(inner))  # type: ignore[no-any-return]
+            inner = row_linear(self.dense, self.dropout(pooled))
+            # Rounding depends on the position in a vector register.
+            size = 1 if inner.is_cpu and not torch.is_grad_enabled() else len(inner)
+            inner = torch.cat(
+                [self.activation(row) for row in torch.split(inner, size)]
+            )
+        return row_linear(self.output, self.dropout(inner))
 
 
 def mean_over_tokens(hidden: Tensor, lengths: Tensor) -> Tensor:

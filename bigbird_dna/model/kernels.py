@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.attention.fast_paths import check_first_derivative
+from bigbird_dna.attention.fast_paths import check_first_derivative, is_plain
 from bigbird_dna.attention.native import pointwise
 from bigbird_dna.disk.native_library import processor
 
@@ -126,6 +126,21 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "relu": F.relu,
 }
+
+
+def row_linear(layer: nn.Linear, x: Tensor) -> Tensor:
+    """A layer's output (B, E) for few rows x (B, D).
+
+    On a CPU without gradients, each row is a product of its own, so that its bits do not depend on the others.
+    """
+    if torch.is_grad_enabled() or x.device.type != "cpu":
+        return layer(x)  # type: ignore[no-any-return]
+
+    if not is_plain(layer, Linear):
+        return torch.cat([layer(row) for row in torch.split(x, 1)])
+
+    weight = layer.weight.T.expand(len(x), -1, -1)
+    return torch.bmm(x[:, None], weight)[:, 0] + layer.bias
 
 
 def row_sigmoid(logits: Tensor) -> Tensor:
