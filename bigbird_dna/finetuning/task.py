@@ -114,7 +114,7 @@ class FinetuningTask(Task[nn.Module, M]):
         if count:
             log(
                 f"warning: {count:,} of {len(sequences):,} {what} have more tokens than encoder.max_length "
-                f"{positions:,} allows: the network reads {positions - 2:,} of these (regressions read all)"
+                f"{positions:,} allows: the network reads at most {positions - 2:,} of their tokens"
             )
 
     def model(self, network: nn.Module) -> Any:
