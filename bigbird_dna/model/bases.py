@@ -85,12 +85,13 @@ class BaseReader(nn.Module):
         k, unknown = self.k, 4**self.k
 
         tokens = F.pad(ids, (0, 1), value=len(lengths) - 1).flatten()
-        sizes, letters = lengths[tokens], codes[tokens].flatten()
+        sizes = lengths.index_select(0, tokens)
+        letters = codes.index_select(0, tokens).flatten()
         present = letters >= 0
         before = (k - 1) // 2
         # Letters without gaps, with N before and after them.
         if ids.is_cpu:
-            letters = letters[present]
+            letters = letters.masked_select(present)
             text = F.pad(letters, (before, k - before), value=unknown)
         else:
             # A GPU would have to wait for their number: the last element takes all that are absent.
@@ -104,7 +105,8 @@ class BaseReader(nn.Module):
             numbers = 4 * numbers + text[offset : offset + count]
 
         starts = sizes.cumsum(0, dtype=torch.int32) - sizes
-        return rows[numbers.clamp_max_(unknown)], starts.view(len(ids), -1)
+        numbers.clamp_max_(unknown)
+        return rows.index_select(0, numbers), starts.view(len(ids), -1)
 
 
 def attach_tokenizer(network: nn.Module, tokenizer: Tokenizer) -> None:
@@ -145,8 +147,8 @@ class PositionReader(BaseReader):
         number = torch.arange(len(letters), dtype=torch.int32, device=ids.device)
         row = torch.bucketize(number, row_starts, right=True) - 1
         shift = copied(firsts, ids.device).int() - row_starts
-        rows = len(BASES) * (number + shift[row]) + letters
-        return torch.where(letters > 0, rows, 0), starts
+        rows = len(BASES) * (number + shift.index_select(0, row)) + letters
+        return rows.masked_fill_(letters == 0, 0), starts
 
 
 class BasePositions(PositionReader):

@@ -20,7 +20,7 @@ from bigbird_dna.genome.given_sequences import (
     read_sequences,
 )
 from bigbird_dna.genome.sequence import fraction_n, reverse_complement
-from bigbird_dna.model.batching import Ids, View, placed_rows, run_rows
+from bigbird_dna.model.batching import Ids, View, pad, placed_rows, run_rows
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.inference import ahead, choose_device, prediction_lock
 from bigbird_dna.model.kernels import row_sigmoid
@@ -358,23 +358,21 @@ def added_logits(
     batch_size: int,
     device: torch.device,
 ) -> Predictions:
-    """The log-odds (N, T) that an ensemble adds to those of its network for whole windows."""
-    ensemble = network.ensemble
-    assert ensemble is not None
+    """The log-odds (N, T) that an ensemble adds to those of its network for whole windows.
 
-    def run(ids: Tensor, _: Tensor, numbers: npt.NDArray[np.intp]) -> Tensor:
-        return ensemble.added(ids, firsts=torch.from_numpy(rows.firsts[numbers]))
+    Sums of a row do not depend on other rows or on padding.
+    """
+    assert network.ensemble is not None
+    parts = [np.empty((0, network.outputs), np.float32)]
+    for start in range(0, len(rows.ids), batch_size):
+        chosen = slice(start, start + batch_size)
+        ids, _ = pad(rows.ids[chosen], pad_id)
+        firsts = torch.from_numpy(rows.firsts[chosen])
+        with torch.inference_mode():
+            added = network.ensemble.added(ids.to(device), firsts=firsts)
+        parts.append(added.float().cpu().numpy())
 
-    return run_rows(
-        ensemble,
-        rows.ids,
-        run,
-        pad_id=pad_id,
-        batch_size=batch_size,
-        device=device,
-        empty=(network.outputs,),
-        shared=True,
-    )
+    return np.concatenate(parts)
 
 
 def row_logits(
