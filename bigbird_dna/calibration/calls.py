@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.signal import find_peaks
 
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.metrics.auroc import Floats
@@ -22,7 +23,7 @@ from bigbird_dna.metrics.resampling import BLOCK_BASES
 
 Integers = NDArray[np.int64]
 Track = tuple[str, str]  # a contig and a strand
-DISTANCES = (50, 100, 500)
+DISTANCES = (10, 50, 100, 500)
 """Distances in bp within which a call is correct, in reports."""
 _FURTHEST = 1 << 22  # more blocks than a contig has
 
@@ -48,10 +49,6 @@ class Curve(NamedTuple):
     def average_precision(self) -> float:
         """Precision summed over recall as a step function; a TSS that no call finds adds nothing."""
         return float((self.precision * np.diff(self.recall, prepend=0)).sum())
-
-    def best(self, total: int) -> int:
-        """Return the index with the largest F1 for `total` TSSs, with the fewest calls."""
-        return int((2 * self.correct / (self.calls + total)).argmax())
 
 
 class MatchedCalls(NamedTuple):
@@ -92,20 +89,26 @@ def find_calls(windows: Points, suppress: int, strand: str = "+") -> Points:
     Positions of windows ascend. Of equal scores, the first in the direction of transcription comes first.
     """
     positions, scores = windows
-    left = np.searchsorted(positions, positions - suppress, "left")
-    right = np.searchsorted(positions, positions + suppress, "right")
-    free = np.ones(len(positions), bool)
-    chosen: list[int] = []
-    if strand == "+":
-        order = np.argsort(-scores, kind="stable")
-    else:
-        order = len(scores) - 1 - np.argsort(-scores[::-1], kind="stable")
+    if not len(positions):
+        return Points(positions, scores)
 
-    for index in order:
-        if free[index]:
-            chosen.append(int(index))
-            free[left[index] : right[index]] = False
+    direction = 1 if strand == "+" else -1
+    order = np.argsort(-scores[::direction], kind="stable")
+    if strand == "-":
+        order = len(scores) - 1 - order
 
+    # SciPy selects peaks by the same rule, in compiled code. Every window is a peak of a signal in which the
+    # windows' ranks alternate with zeros. Gaps that are wider than `suppress` are shortened to save memory.
+    gaps = np.diff(positions)
+    unit = max(int(np.gcd.reduce(gaps)), 1)
+    apart = suppress // unit + 1
+    places = 1 + 2 * np.append(0, np.cumsum(np.minimum(gaps // unit, apart)))
+    signal = np.zeros(places[-1] + 2)
+    ranks = np.empty(len(scores))
+    ranks[order] = np.arange(len(scores), 0, -1)
+    np.maximum.at(signal, places, ranks)
+    peaks, _ = find_peaks(signal, distance=2 * apart)
+    chosen = order[len(scores) - np.sort(signal[peaks])[::-1].astype(np.int64)]
     return Points(positions[chosen], scores[chosen])
 
 
@@ -126,10 +129,10 @@ def match_calls(calls: Integers, sites: Integers, distance: int) -> Integers:
     free, taken = np.ones(len(sites), bool), np.full(len(calls), -1, np.int64)
     starts = np.searchsorted(sites, calls - distance, "left")
     ends = np.searchsorted(sites, calls + distance, "right")
-    for number, (call, start, end) in enumerate(zip(calls, starts, ends, strict=True)):
-        near = np.flatnonzero(free[start:end]) + start
+    for number in np.flatnonzero(starts < ends):
+        near = np.flatnonzero(free[starts[number] : ends[number]]) + starts[number]
         if len(near):
-            taken[number] = near[abs(sites[near] - call).argmin()]
+            taken[number] = near[abs(sites[near] - calls[number]).argmin()]
             free[taken[number]] = False
 
     return taken

@@ -356,7 +356,7 @@ def evaluate_scan(
         typer.Option(
             metavar="BP",
             help="Largest distance of a correct call to its TSS; repeatable.",
-            show_default="50, 100 and 500",
+            show_default="10, 50, 100 and 500",
             min=0,
         ),
     ] = None,
@@ -371,8 +371,8 @@ def evaluate_scan(
 
     On each strand, the highest score is a call and silences windows near it; then the next. A call is correct
     if a TSS of its strand that no better call took is within a distance. Writes scan.tsv and a figure:
-    average precision with confidence intervals over blocks of 10 kb, recall at precisions of 0.5 and 0.8, and
-    the median distance of correct calls.
+    average precision, recall at precisions of 0.5 and 0.8 and the median distance of correct calls, with
+    confidence intervals over blocks of 10 kb.
     """
     from bigbird_dna.calibration.calls import DISTANCES
     from bigbird_dna.reporting.scan import scan_report
@@ -389,7 +389,8 @@ def evaluate_scan(
         if row["tss"]:
             result = (
                 f"average precision {row['average_precision']:.3f}, recall "
-                f"{row['recall_at_precision_0.5']:.3f} at a precision of 0.5"
+                f"{row['recall_at_precision_0.5']:.3f} at a precision of 0.5, median "
+                f"distance of correct calls {row['median_distance']:.0f} bp"
             )
 
         log(f"{row['predictor']}, within {row['within']:,} bp: {result}")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 
 from bigbird_dna.calibration.calls import (
     DISTANCES,
@@ -28,31 +29,33 @@ from bigbird_dna.calibration.calls import (
 )
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import write_tsv
-from bigbird_dna.metrics.auroc import UNDEFINED, Floats, divide
+from bigbird_dna.metrics.auroc import ENDS, Floats, divide
 from bigbird_dna.metrics.resampling import draw_counts, percentile_interval
 from bigbird_dna.reporting.pages import write_figure
 from bigbird_dna.reporting.predictors import COLORS, predictor_label
 from bigbird_dna.reporting.score_track import read_windows
 
+METRICS = (
+    "average_precision",
+    "recall_at_precision_0.5",
+    "recall_at_precision_0.8",
+    "median_distance",
+)
 SCAN = [
     "predictor",
     "within",
     "tss",
     "calls",
-    "average_precision",
-    "average_precision_low",
-    "average_precision_high",
-    "difference",
-    "difference_low",
-    "difference_high",
-    "recall_at_precision_0.5",
-    "recall_at_precision_0.8",
-    "median_distance",
+    *(
+        f"{name}{end}"
+        for name in (METRICS[0], "difference", *METRICS[1:])
+        for end in ENDS
+    ),
 ]
 RESAMPLES = 1000
 _POINTS = 200  # of a curve; more are not visible
 
-# Axes: C calls of all tracks, from the highest score to the lowest.
+# Axes: C calls of all tracks, from the highest score to the lowest; B blocks, R resamples, S scores of correct calls.
 
 
 def read_scan(path: Path) -> Scan:
@@ -83,11 +86,8 @@ def scan_report(
     """Evaluate the calls of scans (predictor → table), and write `scan.tsv` (returned) and the figure `scan`.
 
     `promoters` has the annotated TSSs (`prepare promoters`). A call is correct `within` a distance in bp;
-    calls of a strand are more than `suppress` bp apart. `difference` is the average precision of the first
-    scan minus that of another one. The recall at a precision is the largest of all thresholds with at least
-    this precision. `median_distance` is that of the correct calls at the threshold of the largest F1. Without
-    TSSs on the scanned sequence, the metrics are empty. Other arguments and errors are those of `read_scan`
-    and `sites_of`.
+    calls of a strand are more than `suppress` bp apart. Metrics are those of `call_metrics`; without TSSs on
+    the scanned sequence, they are empty. Other arguments and errors are those of `read_scan` and `sites_of`.
     """
     matched: dict[int, dict[str, MatchedCalls]] = {bp: {} for bp in within}
     for name, path in scans.items():
@@ -100,22 +100,14 @@ def scan_report(
 
     rows = []
     for distance, predictors in matched.items():
-        precisions = average_precisions(predictors)
+        metrics = call_metrics(predictors)
         for name in scans:
             row: dict[str, Any] = {"predictor": name, "within": distance}
             row |= {"tss": 0, "calls": 0}
             if name in predictors:
                 matches = predictors[name]
-                curve = matches.curve
                 row |= {"tss": len(matches.site_blocks), "calls": len(matches.scores)}
-                row |= dict(zip(SCAN[4:10], precisions[name], strict=True))
-                for least in (0.5, 0.8):
-                    recalls = curve.recall[curve.precision >= least]
-                    row[f"recall_at_precision_{least}"] = recalls.max(initial=0)
-
-                best = curve.calls[curve.best(len(matches.site_blocks))]
-                gaps = matches.gaps[:best]
-                row["median_distance"] = pd.Series(gaps[gaps >= 0]).median()
+                row |= metrics[name]
 
             rows.append(row)
 
@@ -127,58 +119,96 @@ def scan_report(
     return table
 
 
-def average_precisions(
+def call_metrics(
     predictors: Mapping[str, MatchedCalls],
-) -> dict[str, tuple[float, ...]]:
-    """Return the average precision of each predictor, and the first one's minus it, with 95 % intervals.
+) -> dict[str, dict[str, float]]:
+    """Return the metrics of each predictor's calls, with 95 % intervals (`_low`, `_high`).
 
-    Intervals are percentiles over resampled blocks of `BLOCK_BASES` bp, the same for all predictors; what a
-    call takes is not matched again. With one block, or for the first one's own difference, they are NaN.
+    `METRICS` are those of `weighted_metrics`; `difference` is the average precision of the first predictor
+    minus that of another one. Intervals are percentiles over resampled blocks of `BLOCK_BASES` bp, the same
+    for all predictors; what a call takes is not matched again. With one block they are NaN.
     """
     blocks = [
         np.append(calls.blocks, calls.site_blocks) for calls in predictors.values()
     ]
     ids = np.unique(np.concatenate([*blocks, np.zeros(0, np.int64)]))
     samples: list[Any] = [np.ones((1, len(ids)))]  # all blocks once
-    precisions: dict[str, list[Floats]] = {name: [] for name in predictors}
     if len(ids) > 1:
-        width = 4 * max(map(len, blocks))
+        width = 8 * max((calls.gaps >= 0).sum() for calls in predictors.values())
         generator = np.random.default_rng(0)
-        samples += draw_counts(generator, len(ids), RESAMPLES, width)
+        samples += draw_counts(generator, len(ids), RESAMPLES, int(width))
 
-    for weights in samples:
-        for name, calls in predictors.items():
-            precision = weighted_average_precision(calls, ids, weights)
-            precisions[name].append(precision)
-
-    values: dict[str, tuple[float, ...]] = {}
+    metrics: dict[str, dict[str, float]] = {}
     first: Floats | None = None
-    for name, arrays in precisions.items():
-        precision = np.concatenate(arrays)
-        difference = UNDEFINED
+    for name, calls in predictors.items():
+        values = np.concatenate(
+            [weighted_metrics(calls, ids, weights) for weights in samples], axis=1
+        )
+        estimates = dict(zip(METRICS, values, strict=True))
         if first is None:
-            first = precision
+            first = values[0]
         else:
-            lead = first - precision
-            difference = percentile_interval(lead[0], lead[1:])
+            estimates["difference"] = first - values[0]
 
-        values[name] = (*percentile_interval(precision[0], precision[1:]), *difference)
+        metrics[name] = {
+            f"{metric}{end}": value
+            for metric, resampled in estimates.items()
+            for end, value in zip(
+                ENDS, percentile_interval(resampled[0], resampled[1:]), strict=True
+            )
+        }
 
-    return values
+    return metrics
 
 
-def weighted_average_precision(
+def weighted_metrics(
     calls: MatchedCalls, ids: Integers, weights: NDArray[Any]
 ) -> Floats:
-    """Return the average precision (R,) if the blocks `ids` (B,) have `weights` (R, B); NaN without a TSS."""
-    of_calls = weights[:, np.searchsorted(ids, calls.blocks)]
+    """Return `METRICS` (4, R) if the blocks `ids` (B,) have `weights` (R, B): how often each is drawn.
+
+    The average precision counts all calls. The recall at a precision is the largest of all thresholds with at
+    least this precision; 0 without one. The median distance is that of the correct calls to their TSSs at the
+    threshold of the largest F1. NaN without a TSS, or without a correct call.
+    """
+    found = np.flatnonzero(calls.gaps >= 0)
+    # Thresholds are the scores of correct calls; other thresholds improve no metric.
+    scores, step = np.unique(-calls.scores[found], return_inverse=True)
+    above = np.searchsorted(scores, -calls.scores)
+    block = np.searchsorted(ids, calls.blocks)
+
+    def count(rows: Integers | slice) -> Floats:
+        """Count calls at or above each threshold, (S, R)."""
+        steps, blocks = above[rows], block[rows]
+        inside = steps < len(scores)
+        entries = np.ones(inside.sum()), (steps[inside], blocks[inside])
+        by_block = csr_matrix(entries, shape=(len(scores), len(ids)))
+        return np.cumsum(by_block @ weights.T, axis=0)
+
+    called, correct = count(slice(None)), count(found)
     total = weights[:, np.searchsorted(ids, calls.site_blocks)].sum(axis=1)
-    steps = calls.curve.calls - 1  # the last call of each score
-    called = np.cumsum(of_calls, axis=1)[:, steps]
-    correct = np.cumsum(of_calls * (calls.gaps >= 0), axis=1)[:, steps]
-    gained = np.diff(correct, axis=1, prepend=0)
-    area = (divide(correct, called, 0.0) * gained).sum(axis=1)
-    return divide(area, total, np.nan)
+    precision = divide(correct, called, 0.0)
+    area = (precision * np.diff(correct, axis=0, prepend=0)).sum(axis=0)
+    reached = [
+        np.where(precision >= least, correct, 0).max(axis=0, initial=0)
+        for least in (0.5, 0.8)
+    ]
+    metrics = [divide(value, total, np.nan) for value in (area, *reached)]
+
+    median = np.full(len(weights), np.nan)
+    if len(found):
+        best = divide(2 * correct, called + total, 0.0).argmax(axis=0)
+        near = np.argsort(calls.gaps[found], kind="stable")
+        gaps = calls.gaps[found][near]
+        used = step[near, None] <= best
+        counts = np.cumsum(used * weights.T[block[found[near]]], axis=0)
+        # Numbers of the one or two middle calls, which blocks that are drawn twice repeat.
+        middle = [(counts[-1] + 1) // 2, counts[-1] // 2 + 1]
+        rows = [
+            (counts < number).sum(axis=0).clip(max=len(gaps) - 1) for number in middle
+        ]
+        median = np.where(counts[-1] > 0, gaps[rows].mean(axis=0), np.nan)
+
+    return np.stack([*metrics, median])
 
 
 def scan_figure(matched: Mapping[int, Mapping[str, MatchedCalls]], path: Path) -> None:
@@ -208,10 +238,11 @@ def scan_figure(matched: Mapping[int, Mapping[str, MatchedCalls]], path: Path) -
         color="predictor",
         color_discrete_map=COLORS,
         facet_col="within",
+        facet_col_wrap=2 if len(matched) > 3 else 0,
         line_shape="vh",
         range_x=[0, 1],
         range_y=[0, 1.02],
         render_mode="svg",
-        height=420,
+        height=720 if len(matched) > 3 else 420,
     )
-    write_figure(figure, path, panels=len(matched))
+    write_figure(figure, path, panels=2 if len(matched) > 3 else len(matched))

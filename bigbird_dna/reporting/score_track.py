@@ -28,6 +28,7 @@ def read_windows(path: Path, numbers: Sequence[str]) -> pd.DataFrame:
     """
     comments = takewhile(lambda line: line[1].startswith("##"), read_lines(path))
     first = sum(1 for _ in comments)
+    columns = {"contig", "#contig", "strand", "probability", *numbers}
     with reading(path, "not a table of scores or calls", ValueError, EOFError):
         table = pd.read_csv(
             path,
@@ -38,6 +39,7 @@ def read_windows(path: Path, numbers: Sequence[str]) -> pd.DataFrame:
             na_values={"score": ["NA"], "tss": ["NA", "."]},
             quoting=csv.QUOTE_NONE,
             index_col=False,
+            usecols=lambda name: name in columns,
         )
 
     table = table.rename(columns={"#contig": "contig"})

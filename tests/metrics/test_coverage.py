@@ -18,7 +18,7 @@ from scipy.stats import norm
 
 from bigbird_dna.calibration.call_precision import fit_calls
 from bigbird_dna.calibration.calls import MatchedCalls
-from bigbird_dna.metrics.auroc import auroc, auroc_difference
+from bigbird_dna.metrics.auroc import ENDS, auroc, auroc_difference
 from bigbird_dna.metrics.labels import binary_metrics, label_metrics
 from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.metrics.resampling import (
@@ -29,7 +29,7 @@ from bigbird_dna.metrics.resampling import (
     resampled_medians,
     sampled_aurocs,
 )
-from bigbird_dna.reporting.scan import average_precisions
+from bigbird_dna.reporting.scan import METRICS, call_metrics, weighted_metrics
 
 STUDIES = 2000
 """The standard error of a coverage of 95 % is half a percent."""
@@ -263,23 +263,24 @@ def simulated_calls(generator: Generator, count: int, lift: float) -> MatchedCal
     order = np.argsort(-scores)
     return MatchedCalls(
         expit(scores)[order],
-        np.where(taken[order] >= 0, 10, -1),
+        np.where(taken[order] >= 0, generator.integers(1000, size=len(order)), -1),
         blocks[order],
         site_blocks,
     )
 
 
-def average_precision_truth() -> tuple[float, float]:
-    """Average precision of both predictors on much data."""
-    generator = np.random.default_rng(1)
-    first, second = (
-        simulated_calls(generator, 200_000, lift).curve.average_precision
-        for lift in (LIFT, OTHER_LIFT)
-    )
-    return first, second
+def call_truth() -> list[dict[str, float]]:
+    """Metrics of both predictors on much data."""
+    generator, ids = np.random.default_rng(1), np.arange(200_000)
+    truth = []
+    for lift in (LIFT, OTHER_LIFT):
+        calls = simulated_calls(generator, len(ids), lift)
+        values = weighted_metrics(calls, ids, np.ones((1, len(ids))))
+        truth.append(dict(zip(METRICS, values[:, 0].tolist(), strict=True)))
+    return truth
 
 
-CALLS = average_precision_truth()
+CALLS = call_truth()
 
 
 def true_precision(score: np.ndarray) -> np.ndarray:
@@ -292,9 +293,13 @@ def calls(generator: Generator) -> Intervals:
     first, second = (
         simulated_calls(generator, 150, lift) for lift in (LIFT, OTHER_LIFT)
     )
-    values = average_precisions({"first": first, "second": second})
-    yield "average precision", values["first"][:3], CALLS[0]
-    yield "difference of average precision", values["second"][3:], CALLS[0] - CALLS[1]
+    metrics = call_metrics({"first": first, "second": second})
+    for name in METRICS:
+        interval = [metrics["first"][f"{name}{end}"] for end in ENDS]
+        yield name.replace("_", " "), interval, CALLS[0][name]
+    interval = [metrics["second"][f"difference{end}"] for end in ENDS]
+    difference = CALLS[0]["average_precision"] - CALLS[1]["average_precision"]
+    yield "difference of average precision", interval, difference
 
 
 def promised_precision(generator: Generator) -> Intervals:

@@ -19,10 +19,11 @@ from bigbird_dna.calibration.calls import (
 from bigbird_dna.genome.promoters import write_loci
 from bigbird_dna.genome.sequence import Locus, Strand, tss_position, window_around
 from bigbird_dna.reporting.scan import (
-    average_precisions,
+    METRICS,
+    call_metrics,
     read_scan,
     scan_report,
-    weighted_average_precision,
+    weighted_metrics,
 )
 from tests.cli.command import invoke
 
@@ -170,6 +171,34 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def plain_metrics(
+    calls: list[list[tuple[int, float]]], sites: list[list[int]], distance: int
+) -> list[float]:
+    """`METRICS` of calls of tracks, by brute force."""
+    total = sum(map(len, sites))
+    area = last = best = threshold = 0.0
+    recalls = dict.fromkeys((0.5, 0.8), 0.0)
+    for score, count, correct in plain_counts(calls, sites, distance):
+        precision, recall = correct / count, correct / total
+        area += precision * (recall - last)
+        last = recall
+        for least in recalls:
+            if precision >= least:
+                recalls[least] = max(recalls[least], recall)
+        if (f1 := 2 * correct / (count + total)) > best:
+            best, threshold = f1, score
+    gaps = [
+        gap
+        for some, its in zip(calls, sites, strict=True)
+        for gap in plain_matches([x for x, y in some if y >= threshold], its, distance)
+    ]
+    return [
+        area,
+        *recalls.values(),
+        float(np.median([gap for gap in gaps if gap >= 0])),
+    ]
+
+
 def test_report_is_that_of_brute_force(home: Path) -> None:
     options = {"within": (20, 300), "suppress": 200}
     table = scan_report(
@@ -189,36 +218,17 @@ def test_report_is_that_of_brute_force(home: Path) -> None:
     tss = [sites[track].tolist() for track in found]
     for distance, row in frame.iterrows():
         assert row["calls"] == sum(map(len, calls))
-        area = last = best = 0.0
-        recalls = dict.fromkeys((0.5, 0.8), 0.0)
-        for score, count, correct in plain_counts(calls, tss, distance):
-            precision, recall = correct / count, correct / 160
-            area += precision * (recall - last)
-            last = recall
-            for least in recalls:
-                if precision >= least:
-                    recalls[least] = max(recalls[least], recall)
-            if (f1 := 2 * correct / (count + 160)) > best:
-                best, threshold = f1, score
-        gaps = [
-            plain_matches([x for x, y in some if y >= threshold], its, distance)
-            for some, its in zip(calls, tss, strict=True)
-        ]
-        right = [gap for some in gaps for gap in some if gap >= 0]
-        assert row["median_distance"] == pytest.approx(np.median(right))
-        assert row["average_precision"] == pytest.approx(area, rel=1e-5)
-        assert row["average_precision_low"] < area < row["average_precision_high"]
-        for least, recall in recalls.items():
-            assert row[f"recall_at_precision_{least}"] == pytest.approx(
-                recall, abs=1e-5
-            )
+        for name, value in zip(
+            METRICS, plain_metrics(calls, tss, distance), strict=True
+        ):
+            assert row[name] == pytest.approx(value, rel=1e-5)
+            assert row[f"{name}_low"] <= value <= row[f"{name}_high"]
+    assert frame["average_precision_low"].lt(frame["average_precision_high"]).all()
     assert frame["recall_at_precision_0.8"].le(frame["recall_at_precision_0.5"]).all()
 
 
-def test_intervals_of_average_precision_are_those_of_resampled_blocks(
-    home: Path,
-) -> None:
-    """By brute force: a call or TSS of a block that is drawn twice counts twice."""
+def test_metrics_of_resampled_blocks_are_those_of_repeated_calls(home: Path) -> None:
+    """A call or TSS of a block that is drawn twice counts twice."""
     scan = read_scan(home / "scores.tsv")
     sites = sites_of(home / "promoters.tsv", scan)
     calls = find_track_calls(scan, 200)
@@ -235,9 +245,9 @@ def test_intervals_of_average_precision_are_those_of_resampled_blocks(
     weights = np.random.default_rng(1).integers(0, 3, (4, len(ids)))
     weights[0] = 1
     for one in found.values():
-        sampled = weighted_average_precision(one, ids, weights.astype(float))
-        assert sampled[0] == pytest.approx(one.curve.average_precision)
-        for row, value in zip(weights, sampled, strict=True):
+        sampled = weighted_metrics(one, ids, weights)
+        assert sampled[0, 0] == pytest.approx(one.curve.average_precision)
+        for row, values in zip(weights, sampled.T, strict=True):
             times = dict(zip(ids.tolist(), row.tolist(), strict=True))
             repeats = np.array([times[block] for block in one.blocks.tolist()])
             total = sum(times[block] for block in one.site_blocks.tolist())
@@ -246,14 +256,27 @@ def test_intervals_of_average_precision_are_those_of_resampled_blocks(
                 gaps=np.repeat(one.gaps, repeats),
                 site_blocks=np.zeros(total, np.int64),
             )
-            assert value == pytest.approx(again.curve.average_precision)
-    values = average_precisions(found)
-    assert np.isnan(values["model"][3:]).all() and [*values] == [*found]
-    precision, low, high, lead, least, most = values["far"]
-    assert low < precision < high and lead == pytest.approx(
-        values["model"][0] - precision
+            curve = again.curve
+            best = curve.calls[(curve.correct / (curve.calls + total)).argmax()]
+            gaps = again.gaps[:best]
+            expected = [
+                curve.average_precision,
+                *(
+                    curve.recall[curve.precision >= p].max(initial=0)
+                    for p in (0.5, 0.8)
+                ),
+                np.median(gaps[gaps >= 0]),
+            ]
+            assert values == pytest.approx(expected)
+    metrics = call_metrics(found)
+    assert "difference" not in metrics["model"] and [*metrics] == [*found]
+    far, name = metrics["far"], "average_precision"
+    assert far[f"{name}_low"] < far[name] < far[f"{name}_high"]
+    assert far["difference"] == pytest.approx(metrics["model"][name] - far[name])
+    assert (  # paired
+        far["difference_high"] - far["difference_low"]
+        < far[f"{name}_high"] - far[f"{name}_low"]
     )
-    assert most - least < high - low  # paired
 
 
 def test_perfect_and_useless_scores(home: Path) -> None:
