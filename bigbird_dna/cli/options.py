@@ -302,9 +302,9 @@ Assembly = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="GRCh37 (hg19), GRCh38 (hg38), sacCer3 (R64-1-1) or ASM294v2, with known "
-        "contig names and lengths; custom or demo: contigs have the names in the files "
-        "and in --aliases.",
+        help="GRCh37 (hg19), GRCh38 (hg38), sacCer3 (R64-1-1), ASM294v2 or ASM584v2, with "
+        "known contig names and lengths; custom or demo: contigs have the names in the "
+        "files and in --aliases.",
     ),
 ]
 

@@ -33,12 +33,12 @@ class GenomeConfig(Section):
     samtools notation (`"22:19,000,001-20,000,000"`).
     """
 
-    assembly: Literal["demo", "sacCer3", "ASM294v2", "GRCh37", "GRCh38", "custom"] = (
-        field(
-            "demo",
-            "assembly whose contig names and lengths the reference must match; hg19, hg38 and R64-1-1 are "
-            "synonyms of GRCh37, GRCh38 and sacCer3; custom: a user-supplied genome",
-        )
+    assembly: Literal[
+        "demo", "sacCer3", "ASM294v2", "ASM584v2", "GRCh37", "GRCh38", "custom"
+    ] = field(
+        "demo",
+        "assembly whose contig names and lengths the reference must match; hg19, hg38 and R64-1-1 are "
+        "synonyms of GRCh37, GRCh38 and sacCer3; custom: a user-supplied genome",
     )
     name: str | None = field(None, "name of an assembly `custom`")
     aliases: FileName | None = field(

@@ -133,7 +133,7 @@ class PromoterConfig(Section):
 
     source: FileName | None = field(
         None,
-        "EPDnew file: key in sources.yaml, or file; none: simulated promoters, or no promoter models",
+        "start sites: key in sources.yaml, or file; none: simulated promoters, or no promoter models",
     )
     chain: FileName | None = field(
         None, "key of a liftOver chain to genome.assembly; none: no liftover"

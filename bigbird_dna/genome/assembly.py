@@ -22,7 +22,7 @@ from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import ConfigError, DataError, one_of
 from bigbird_dna.genome.fields import check_name, quoted, whole_number
 
-ASSEMBLIES = ("sacCer3", "ASM294v2", "GRCh37", "GRCh38")
+ASSEMBLIES = ("sacCer3", "ASM294v2", "ASM584v2", "GRCh37", "GRCh38")
 DEMO = "demo"
 CUSTOM = "custom"
 ALIAS_HINT = "give a file of contig aliases (genome.aliases, --aliases)"

@@ -1,4 +1,4 @@
-"""Read transcription start sites (EPDnew, BED, annotations), place them on a reference, and write a table.
+"""Read transcription start sites (EPDnew, RegulonDB, BED, annotations), place them on a reference, and write a table.
 
 EPDnew publishes the same promoters in formats with different conventions. SGA gives the 1-based start site.
 EPDnew's BED, with eight columns, gives 60 bp around the site. Its thick part begins (on "-": ends) at the
@@ -20,32 +20,41 @@ from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown, warn_of_dro
 from bigbird_dna.genome.fields import check_name, write_rows
 from bigbird_dna.genome.intervals import read_bed, strand_column
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.regulondb import compare_sequences, read_regulondb
 from bigbird_dna.genome.sequence import OPPOSITE, Locus
 
 COLUMNS = ("contig", "position", "strand", "name")
+_REGULONDB = ".txt"
 
 
 def read_promoters(path: Path) -> list[Locus]:
     """Read start sites in file order with the file's contig names.
 
-    The suffix selects the format, optionally with `.gz`: EPDnew's `.sga`; `.bed`; `.gff3`, `.gff`
-    or `.gtf` (see `read_annotation`); or `.tsv`, a table of `write_loci`. BED files of 8 to 11 columns follow
-    EPDnew's rule where the thick part is not empty; others use the intervals' 5' ends.
+    The suffix selects the format, optionally with `.gz`: EPDnew's `.sga`; RegulonDB's `.txt`; `.bed`;
+    `.gff3`, `.gff` or `.gtf` (see `read_annotation`); or `.tsv`, a table of `write_loci`. BED files of 8 to
+    11 columns follow EPDnew's rule where the thick part is not empty; others use the intervals' 5' ends.
     """
     path = Path(path)
-    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
+    suffix = _suffix(path)
     if suffix in (".gff3", ".gff", ".gtf"):
         return _checked(path, read_annotation(path))
 
     if suffix == ".bed":
         return _checked(path, _bed_sites(path))
 
+    if suffix == _REGULONDB:
+        return _checked(path, ((line, site) for line, site, _ in read_regulondb(path)))
+
     if suffix in (".sga", ".tsv"):
         return _checked(path, _sites(path, suffix == ".sga"))
 
     raise DataError(
-        f"{path}: unknown suffix; start sites need .sga, .bed, .gff3, .gtf or .tsv (or .gz)"
+        f"{path}: unknown suffix; start sites need .sga, .txt, .bed, .gff3, .gtf or .tsv (or .gz)"
     )
+
+
+def _suffix(path: Path) -> str:
+    return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
 def read_loci(path: Path) -> list[Locus]:
@@ -134,13 +143,17 @@ def prepare_promoters(
 
     `chain` is a liftOver chain to the assembly, and the assembly it starts from. Return the counts; those of
     contigs that are missing from the reference, or too short, are by the file's names. The log states the
-    number of dropped promoters per reason.
+    number of dropped promoters per reason. RegulonDB's sequences are compared with the reference, unless the
+    file is lifted (see `compare_sequences`).
     """
-    with Reference(reference) as genome:
-        contigs = genome.contigs
-
     loci = read_promoters(promoters)
     counts: dict[str, Any] = {"read": len(loci), "lifted": None, "unmapped": None}
+    with Reference(reference) as genome:
+        contigs = genome.contigs
+        if _suffix(promoters) == _REGULONDB and chain is None:
+            loci, compared = compare_sequences(promoters, genome, assembly)
+            counts |= compared
+
     if chain is not None:
         total = len(loci)
         loci, unmapped = lift(loci, chain[0], chain[1].match)
