@@ -71,6 +71,9 @@ SOURCE_JOBS = {
         "finetune_chromatin": 1,
     },
     "yeast": START_SITES | {"prepare_fetch": 3},
+    # One negative set, and its control.
+    "ecoli": START_SITES
+    | {"prepare_fetch": 3, "finetune_promoter": 2, "train_baseline_promoter": 1},
     # With DeepSEA's data, two models of one window, and no variants.
     "chr22": {},
     "grch37": FIRST_CONTIG

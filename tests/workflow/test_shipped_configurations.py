@@ -200,7 +200,7 @@ def test_the_demo_is_the_default(demo_run: str) -> None:
     assert "results/demo/report/summary.txt" in demo_run
 
 
-@pytest.mark.parametrize("name", ["yeast", "grch37", "grch37-short"])
+@pytest.mark.parametrize("name", ["yeast", "ecoli", "grch37", "grch37-short"])
 def test_dry_runs(tmp_path: Path, name: str) -> None:
     text = dry_run(
         tmp_path,
