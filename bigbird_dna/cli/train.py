@@ -399,13 +399,15 @@ def train_baseline(
         typer.Option(
             metavar="FASTA",
             help="promoter: also score this indexed FASTA, by k-mer and position, into "
-            "kmer.scan.tsv and position.scan.tsv.",
+            "kmer.scan.tsv and position.scan.tsv, and by density of CpG, into cpg.scan.tsv.",
         ),
     ] = None,
     stride: Annotated[
         int,
         typer.Option(
-            metavar="BP", help="With --scan: distance between windows.", min=1
+            metavar="BP",
+            help="With --scan: bins, of whose bases the best is written.",
+            min=1,
         ),
     ] = 10,
     data: RunBins = None,
@@ -460,3 +462,87 @@ def train_baseline(
                 labels=labels,
                 dyads=dyads,
             )
+
+
+@group.command(
+    "cnn-scan",
+    epilog="Example: bigbird-dna train cnn-scan workflow/config/yeast.yaml --minutes 10 "
+    "--scan results/yeast/genome/test.fa.gz -o cnn.scan.tsv",
+)
+def train_cnn_scan(
+    config: Config,
+    scan: Annotated[
+        Path, typer.Option(metavar="FASTA", help="Indexed FASTA to score.")
+    ],
+    output: Annotated[Path, output_option("FILE", "Table of scores to write.")],
+    overrides: Overrides = None,
+    reference: RunReference = None,
+    promoters: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TSV",
+            help="Annotated TSSs, as written by prepare promoters.",
+            show_default=str(RESULTS.promoters),
+        ),
+    ] = None,
+    minutes: Annotated[
+        float, typer.Option(metavar="N", help="CPU time of the training.", min=0.01)
+    ] = 10,
+    seed: Annotated[int, typer.Option(metavar="N", help="Random seed.", min=0)] = 1,
+    stride: Annotated[
+        int,
+        typer.Option(
+            metavar="BP", help="Bins, of whose bases the best is written.", min=1
+        ),
+    ] = 10,
+    scored: Annotated[
+        int, typer.Option(metavar="BP", help="Bases of a window with labels.", min=1)
+    ] = 2048,
+    context: Annotated[
+        int,
+        typer.Option(
+            metavar="BP", help="Bases read on each side of those in training.", min=0
+        ),
+    ] = 766,
+    half_width: Annotated[
+        int,
+        typer.Option(
+            metavar="BP", help="Labels fall to 0 at this distance from a TSS.", min=0
+        ),
+    ] = 15,
+    near: Annotated[
+        float,
+        typer.Option(
+            "--near-sites",
+            metavar="F",
+            help="Fraction of windows drawn around TSSs; others are drawn from all bases.",
+            min=0,
+            max=1,
+        ),
+    ] = 0.0,
+    threads: Threads = None,
+) -> None:
+    """Train a convolutional network on start sites at every base, and scan contigs with it.
+
+    A baseline of dense promoter models at equal CPU time: 64 channels, a convolution of 19 bp and nine of
+    width 5 with dilations from 1 to 128, on windows of the training contigs. Writes a table for evaluate scan.
+    """
+    from bigbird_dna.baselines.cnn_scan import cnn_scan
+    from bigbird_dna.model.inference import cpu_threads
+
+    run, paths = read_run(config, overrides)
+    with cpu_threads(threads):
+        cnn_scan(
+            run,
+            output,
+            reference=reference or paths.reference,
+            promoters=promoters or paths.promoters,
+            scan=scan,
+            minutes=minutes,
+            seed=seed,
+            stride=stride,
+            scored=scored,
+            context=context,
+            half_width=half_width,
+            near=near,
+        )

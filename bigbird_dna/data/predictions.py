@@ -41,6 +41,7 @@ AUROC_SHIFTED = "auroc_when_the_window_moves_by_{}_bp"
 # Names of the predictors that a report compares, in addition to `NETWORK`.
 MODEL, CONTROL, CNN = "model", "control", "cnn"
 PROMOTER_BASELINES = KMER, POSITION, COMPOSITION = "k-mer", "position", "composition"
+CPG = "cpg"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,15 @@ from scipy.special import expit
 
 from bigbird_dna.baselines.dyads import TrackWords
 from bigbird_dna.baselines.promoters import promoter_regression
-from bigbird_dna.baselines.scan import write_baseline_scan
+from bigbird_dna.baselines.scan import (
+    CPG_WINDOW,
+    WindowScores,
+    cpg_scores,
+    kmer_scores,
+    position_scores,
+    scores_of_windows,
+    write_scan,
+)
 from bigbird_dna.baselines.windows import blocks
 from bigbird_dna.config.chromatin import ChromatinEvaluationConfig
 from bigbird_dna.config.paths import baseline_file, scan_file
@@ -23,6 +31,7 @@ from bigbird_dna.console import log, progress
 from bigbird_dna.data.chromatin import BinWindows, Rows, sample
 from bigbird_dna.data.predictions import (
     AUROC_SHIFTED,
+    CPG,
     KMER,
     MEDIAN_SHIFTED,
     POSITION,
@@ -84,22 +93,25 @@ def promoter_baselines(
 
     `baselines` selects features (`PROMOTER_BASELINES`): k-mer frequencies, the base at each position or
     composition; none: all. `DataError` for `position` and windows of different lengths. With `scan`, an
-    indexed FASTA, `position` and `k-mer` also score windows every `stride` bp along its records, into
-    `scan_file`s.
+    indexed FASTA, `position`, `k-mer` and the density of CpG also score every base of its records, into
+    `scan_file`s with the highest scores in bins of `stride` bp.
     """
     for name in baselines:
         check_choice("--baseline", name, PROMOTER_BASELINES)
 
     data, settings = read_windows(windows, negative_set), config.promoters.evaluation
     sequences = window_sequences(Reference(reference), data.rows, config.seed)
-    if scan is not None:
-        upstream, length = config.promoters.windows.sides[0], len(sequences[0])
-        if upstream >= length:
-            raise ConfigError(
-                f"promoters.windows.upstream {upstream:,}: the windows have {length:,} bp"
-            )
+    upstream, length = config.promoters.windows.sides[0], len(sequences[0])
+    if scan is not None and upstream >= length:
+        raise ConfigError(
+            f"promoters.windows.upstream {upstream:,}: the windows have {length:,} bp"
+        )
 
     rows = np.flatnonzero(data.rows["split"].to_numpy() == "train")
+    # Each scores windows of a length, of which some bases are before the TSS.
+    scanning: dict[str, tuple[WindowScores, int, int]] = {
+        CPG: (cpg_scores, CPG_WINDOW // 2, CPG_WINDOW)
+    }
     with atomic_directory(output) as directory:
         for name in baselines or PROMOTER_BASELINES:
             model = promoter_regression(name, settings.baseline_kmer, settings.seed)
@@ -108,16 +120,18 @@ def promoter_baselines(
                 directory / baseline_file(name),
                 held_out_predictions(data, sequences, model.predict),
             )
-            if scan is not None and name in (KMER, POSITION):
-                with Reference(scan) as genome:
-                    write_baseline_scan(
-                        directory / scan_file(name),
-                        model,
-                        genome,
-                        upstream=upstream,
-                        length=length,
-                        stride=stride,
+            if name == KMER:
+                scanning[name] = kmer_scores(model, length), upstream, length
+            elif name == POSITION:
+                scanning[name] = position_scores(model), upstream, length
+
+        if scan is not None:
+            with Reference(scan) as genome:
+                for name, (scores, before, size) in scanning.items():
+                    of_bases = scores_of_windows(
+                        genome, scores, upstream=before, length=size
                     )
+                    write_scan(directory / scan_file(name), genome, of_bases, stride)
 
 
 def held_out_predictions(

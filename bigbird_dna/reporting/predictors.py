@@ -9,6 +9,7 @@ from bigbird_dna.data.predictions import (
     CNN,
     COMPOSITION,
     CONTROL,
+    CPG,
     KMER,
     MODEL,
     NETWORK,
@@ -35,6 +36,7 @@ LABELS = {
     POSITION: "position regression",
     COMPOSITION: "composition regression",
     CNN: "convolutional network",
+    CPG: "CpG density",
     CONTROL: "shuffled labels",
     "kmers": "k-mer regression",
     "dyads": "k-mer and dyad regression",
@@ -47,6 +49,7 @@ COLORS = {
     "position regression": GREEN,
     "composition regression": PURPLE,
     "convolutional network": ORANGE,
+    "CpG density": PURPLE,
     "shuffled labels": GRAY,
 }
 

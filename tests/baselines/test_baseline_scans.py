@@ -1,5 +1,7 @@
-"""Scans with regressions on positions and k-mers, against their predictions for single windows."""
+"""Scans with baselines at every base, against their predictions for single windows."""
 
+from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +14,19 @@ from bigbird_dna.baselines.promoters import (
     kmer_regression,
     position_regression,
 )
-from bigbird_dna.baselines.scan import write_baseline_scan
+from bigbird_dna.baselines.scan import (
+    CPG_WINDOW,
+    WindowScores,
+    cpg_scores,
+    kmer_scores,
+    position_scores,
+    scores_of_windows,
+    write_scan,
+)
 from bigbird_dna.genome.reference import Reference, write_fasta
-from bigbird_dna.scoring.scan import score_inputs, window_inputs
+from bigbird_dna.genome.sequence import Interval, fraction_n, tss_position
 
-LENGTH, UPSTREAM = 40, 25
+LENGTH, UPSTREAM, STRIDE = 40, 25, 7
 
 
 def random_bases(rng: np.random.Generator, size: int, unknown: float = 0.0) -> str:
@@ -26,49 +36,62 @@ def random_bases(rng: np.random.Generator, size: int, unknown: float = 0.0) -> s
 
 def fitted(model: LogisticBaseline) -> LogisticBaseline:
     rng = np.random.default_rng(5)
-    model.fit([random_bases(rng, LENGTH, 0.05) for _ in range(60)], np.arange(60) % 2)
-    return model
+    windows = [random_bases(rng, LENGTH, 0.05) for _ in range(60)]
+    return model.fit(windows, np.arange(60) % 2)
 
 
-@pytest.mark.parametrize("model", [position_regression(1), kmer_regression(3, 1)])
-def test_a_table_is_that_of_a_scan(
-    model: LogisticBaseline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+POSITION, KMER = fitted(position_regression(1)), fitted(kmer_regression(3, 1))
+
+
+def cpg_density(windows: list[str]) -> list[float]:
+    return [text.count("CG") / (len(text) - 1) for text in windows]
+
+
+@pytest.mark.parametrize(
+    ("scores", "predict", "length", "upstream"),
+    [
+        (position_scores(POSITION), POSITION.predict, LENGTH, UPSTREAM),
+        (kmer_scores(KMER, LENGTH), KMER.predict, LENGTH, UPSTREAM),
+        (cpg_scores, cpg_density, CPG_WINDOW, CPG_WINDOW // 2),
+    ],
+    ids=["position", "k-mer", "cpg"],
+)
+def test_a_bin_has_the_highest_score_of_its_windows(
+    scores: WindowScores,
+    predict: Callable[[list[str]], list[float]],
+    length: int,
+    upstream: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also if contigs are scanned in parts; contigs that are too short have no rows."""
-    monkeypatch.setattr(scan, "_WINDOWS_AT_ONCE", 7)
+    """Also if contigs are scanned in parts; windows beyond a contig or with many N do not count."""
+    monkeypatch.setattr(scan, "_BASES_AT_ONCE", 150)
     rng, fasta = np.random.default_rng(2), tmp_path / "genome.fa.gz"
-    long = random_bases(rng, 333) + "N" * 90 + random_bases(rng, 200)
-    write_fasta(fasta, [("a", long), ("b", random_bases(rng, LENGTH)), ("c", "ACGT")])
-    sizes = {"upstream": UPSTREAM, "stride": 6}
-    fitted(model)
+    long = random_bases(rng, 633) + "N" * 90 + random_bases(rng, 500, 0.02)
+    write_fasta(fasta, [("a", long), ("b", random_bases(rng, length)), ("c", "ACGT")])
+    expected: dict[tuple[str, int, str], dict[int, float]] = defaultdict(dict)
     with Reference(fasta) as genome:
-        write_baseline_scan(tmp_path / "x.tsv", model, genome, length=LENGTH, **sizes)
+        of_bases = scores_of_windows(genome, scores, upstream=upstream, length=length)
+        write_scan(tmp_path / "x.tsv", genome, of_bases, STRIDE)
+        for contig, size in genome.contigs.items():
+            for start in range(size - length + 1):
+                for strand in ("+", "-"):
+                    window = Interval(contig, start, start + length, strand)
+                    text = genome.fetch(window)
+                    if fraction_n(text) > 0.25:
+                        continue
+                    tss = tss_position(start, start + length, strand, upstream)
+                    key = contig, tss // STRIDE * STRIDE, strand
+                    expected[key][tss] = float(predict([text])[0])
+
     table = pd.read_csv(tmp_path / "x.tsv", sep="\t", keep_default_na=False)
-    inputs = window_inputs(fasta, "abc", downstream=LENGTH - UPSTREAM, **sizes)
-    expected = [
-        row
-        for rows in score_inputs(inputs, model.predict, 32)
-        for row in rows
-        if row.contig != "c"
-    ]
-    assert len(table) == len(expected)
-    for found, row in zip(table.itertuples(index=False), expected, strict=True):
-        assert (
-            found.contig,
-            found.start,
-            found.end,
-            found.strand,
-            found.tss,
-        ) == (
-            row.contig,
-            row.start,
-            row.end,
-            row.strand,
-            row.tss,
-        )
-        assert found.note == (row.note or ".")
-        score = (
-            None if found.score == "NA" else pytest.approx(float(found.score), abs=1e-6)
-        )
-        assert row.score == score
-    assert "NA" in set(table["score"])
+    rows = {(row.contig, row.start, row.strand): row for row in table.itertuples()}
+    assert len(rows) == len(table) and rows.keys() == expected.keys()
+    for key, by_tss in expected.items():
+        row, best = rows[key], max(by_tss.values())
+        assert row.score == pytest.approx(best, abs=1e-6)
+        assert by_tss[row.tss] == pytest.approx(best, abs=1e-9)
+        assert row.end - row.start <= STRIDE
+        if predict is cpg_density:  # of equal scores, the first to be transcribed
+            ties = [tss for tss, score in by_tss.items() if score == best]
+            assert row.tss == (min(ties) if row.strand == "+" else max(ties))

@@ -380,7 +380,8 @@ def test_start_sites_scan_the_held_out_contigs(demo_run: str, tmp_path: Path) ->
         f"score-promoters {model} {test} ",
         f"call-promoters {model} {test} -o {home}/scores/calls.bed ",
         f"--scan {test} --stride=50 --set=promoters.windows.upstream=300 --output {baselines} ",
-        f"--scores=position={baselines}/position.scan.tsv --scores=k-mer={baselines}/kmer.scan.tsv ",
+        f"--scores=position={baselines}/position.scan.tsv --scores=k-mer={baselines}/kmer.scan.tsv "
+        f"--scores=cpg={baselines}/cpg.scan.tsv ",
         "report plot-scores results/demo/scores/promoters.tsv ",
     ):
         assert words in demo_run, words

@@ -103,7 +103,7 @@ if CONFIG.has_promoters:
         params:
             baselines=[
                 f"--scores={name}={SCAN_BASELINES / scan_file(name)}"
-                for name in (POSITION, KMER) * START_SITES
+                for name in (POSITION, KMER, CPG) * START_SITES
             ],
             directory=subpath(output.table, parent=True),
             version=VERSION,

@@ -16,7 +16,7 @@ from bigbird_dna.config.promoters import NEGATIVE_SETS
 from bigbird_dna.config.reading import complete, parse_config
 from bigbird_dna.config.run import STAGES, stage_text
 from bigbird_dna.config.paths import scan_file
-from bigbird_dna.data.predictions import KMER, POSITION, PROMOTER_BASELINES
+from bigbird_dna.data.predictions import CPG, KMER, POSITION, PROMOTER_BASELINES
 from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.genome.sources import find_inputs
 from bigbird_dna.papers.experiments import EXPERIMENTS
