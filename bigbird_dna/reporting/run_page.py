@@ -321,8 +321,9 @@ def run_page(config: Config, paths: RunPaths, rows: pd.DataFrame) -> str:
 
 
 def conclusion(rows: pd.DataFrame, held_out: str) -> list[str]:
-    """Return two sentences: on the first result, and on all verdicts."""
-    first = rows.iloc[0]
+    """Return two sentences: on the first result, of calls on that of the middle distance, and on all verdicts."""
+    distances = rows["task"].str.startswith("calls within").sum()
+    first = rows.iloc[distances // 2]
     where = f"On {held_out}, held out from training" if held_out else "On held-out data"
     sentence = (
         f"{where}, the model has {first['metric']} {first['model']} for {first['task']}"

@@ -132,6 +132,11 @@ def test_the_conclusion() -> None:
     first, second = conclusion(ROWS, "demo6")
     message(first, "demo6", "0.4000 [0.3000, 0.5000] for calls", "position")
     message(second, "2 tasks", "not measurably different in 1 (calls", "better in 1")
+    # Of calls within 10, 50, 100 and 500 bp, the third.
+    distances = [f"calls within {bp} bp of a TSS" for bp in (10, 50, 100, 500)]
+    rows = pd.concat([ROWS[:1]] * 4 + [ROWS[1:]], ignore_index=True)
+    rows.loc[:3, "task"] = distances
+    assert "within 100 bp" in conclusion(rows, "")[0]
 
 
 def test_members_of_ensembles_are_on_the_page(paths: RunPaths) -> None:
