@@ -10,6 +10,7 @@ better call took. Whether it is correct does not depend on calls with lower scor
 """
 
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ Track = tuple[str, str]  # a contig and a strand
 DISTANCES = (10, 50, 100, 500)
 """Distances in bp within which a call is correct, in reports."""
 _FURTHEST = 1 << 22  # more blocks than a contig has
+_WINDOWS_AT_ONCE = 1 << 19
 
 # Axes: C calls of all tracks, from the highest score to the lowest.
 
@@ -90,25 +92,41 @@ def find_calls(windows: Points, suppress: int, strand: str = "+") -> Points:
     """
     positions, scores = windows
     if not len(positions):
-        return Points(positions, scores)
+        return windows
 
     direction = 1 if strand == "+" else -1
     order = np.argsort(-scores[::direction], kind="stable")
     if strand == "-":
         order = len(scores) - 1 - order
 
-    # SciPy selects peaks by the same rule, in compiled code. Every window is a peak of a signal in which the
-    # windows' ranks alternate with zeros. Gaps that are wider than `suppress` are shortened to save memory.
-    gaps = np.diff(positions)
-    unit = max(int(np.gcd.reduce(gaps)), 1)
-    apart = suppress // unit + 1
-    places = 1 + 2 * np.append(0, np.cumsum(np.minimum(gaps // unit, apart)))
-    signal = np.zeros(places[-1] + 2)
     ranks = np.empty(len(scores))
     ranks[order] = np.arange(len(scores), 0, -1)
-    np.maximum.at(signal, places, ranks)
-    peaks, _ = find_peaks(signal, distance=2 * apart)
-    chosen = order[len(scores) - np.sort(signal[peaks])[::-1].astype(np.int64)]
+    # To save memory, tracks are cut at windows that are the highest within `suppress` bp. Each is a call, and
+    # what is before it does not affect what is after it.
+    cuts = [0, len(scores)]
+    for index in range(_WINDOWS_AT_ONCE, len(scores), _WINDOWS_AT_ONCE):
+        highest = -1
+        while highest != index:
+            highest, near = index, positions[index] + [-suppress, suppress + 1]
+            left, right = np.searchsorted(positions, near)
+            index = left + int(ranks[left:right].argmax())
+
+        cuts.append(index)
+
+    called = [np.zeros(0)]
+    for first, last in pairwise(np.unique(cuts)):
+        part = slice(first, last + 1)
+        # SciPy selects peaks by the same rule, in compiled code. Every window is a peak of a signal in which
+        # ranks alternate with zeros.
+        gaps = np.minimum(np.diff(positions[part]), suppress + 1)
+        places = 1 + 2 * np.append(0, np.cumsum(gaps))
+        signal = np.zeros(places[-1] + 2)
+        np.maximum.at(signal, places, ranks[part])
+        called.append(signal[find_peaks(signal, distance=2 * (suppress + 1))[0]])
+
+    chosen = order[
+        len(scores) - np.unique(np.concatenate(called))[::-1].astype(np.int64)
+    ]
     return Points(positions[chosen], scores[chosen])
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bigbird_dna.calibration import calls
 from bigbird_dna.calibration.calls import (
     Points,
     find_calls,
@@ -89,8 +90,12 @@ def test_a_score_belongs_to_the_tss_of_its_window() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_calls_are_those_of_brute_force(seed: int) -> None:
+def test_calls_are_those_of_brute_force(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of long tracks, which are cut."""
     windows = random_points(np.random.default_rng(seed))
+    monkeypatch.setattr(calls, "_WINDOWS_AT_ONCE", (9, 20, 1000)[seed % 3])
     for suppress in (0, 1, 7, 40):
         found = find_calls(windows, suppress)
         assert [
