@@ -237,11 +237,13 @@ READERS: dict[str, set[str]] = {
     },
     "genome": {
         *TRAINED,
+        "pieces",
         "tokens",
         "windows",
         "chromatin-data",
         "start-sites-data",
     },
+    "pieces": {"pieces"},
     "tokens": {"tokens", "pretraining", "sequences"},
     "encoder": {*MODELS, "encoder"},
     "pretraining": {"pretraining"},

@@ -83,6 +83,73 @@ class GenomeConfig(Section):
             yield f"{twice[0]!r} is listed more than once in exclude, valid and test"
 
 
+KnownAssembly = Literal["sacCer3", "ASM294v2", "GRCh37", "GRCh38"]
+
+
+class PieceFileConfig(Section):
+    """A FASTA file of pieces of a genome."""
+
+    file: FileName = field(..., "FASTA file in data_dir or the working directory")
+    assembly: KnownAssembly = field(..., "assembly of its chromosomes")
+
+
+class OtherSitesConfig(PieceFileConfig):
+    """A file of start sites that are neither positives nor negatives."""
+
+    file: FileName = field(..., "file in data_dir or the working directory")
+    name: str = field(..., "name of the source, which begins the names of its sites")
+    centered: bool = field(
+        False, "whether a BED file's start sites are the centers of its intervals"
+    )
+
+
+class PiecesConfig(Section):
+    """Pieces of a genome, and sequences around start sites, as the data of start-site models.
+
+    Contigs are `ASSEMBLY.CHROM_START_END`, such as `GRCh38.chr1_892852_6500839`; `genome.valid` and
+    `genome.test` name those that are held out.
+    """
+
+    genomes: tuple[PieceFileConfig, ...] = field(
+        ...,
+        "FASTA files, whose records are named chr1, chr1_999_2000 or chr1:1000-2000",
+    )
+    assembly: KnownAssembly = field(..., "assembly of start sites and windows")
+    sites: FileName = field(
+        ..., "start sites: key in resources/sources.yaml, or file as promoters.source"
+    )
+    chain: FileName | None = field(
+        None, "source with a liftOver chain to the other assembly; none: no other one"
+    )
+    site_sequences: FileName | None = field(
+        None,
+        "FASTA file with the bases around each site, for a check; its name has the place, as in _m10_p49",
+    )
+    windows: tuple[FileName, ...] = field(
+        (),
+        "FASTA files of sequences around sites, such as x_m249_p50.fa.gz; headers: NAME CHROM:POSITION(STRAND)",
+    )
+    exclude: tuple[ContigName, ...] = field(
+        (), "chromosomes of which no windows are used, as UCSC names them"
+    )
+    other_sites: tuple[OtherSitesConfig, ...] = field(
+        (), "start sites that are neither positives nor negatives"
+    )
+    clearance: int = field(
+        500,
+        "distance from a site, on its strand, within which another one is the same, bp; "
+        "also around other sites, where bases are no negatives",
+        ge=0,
+    )
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All files, as the section names them."""
+        listed = [x.file for x in (*self.genomes, *self.other_sites)]
+        others = (self.sites, self.chain, self.site_sequences)
+        return (*listed, *self.windows, *(x for x in others if x is not None))
+
+
 class TokensConfig(Section):
     """The BPE tokenizer and the documents of App. F.1."""
 

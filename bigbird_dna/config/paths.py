@@ -43,6 +43,7 @@ class RunPaths:
     simulated_tracks = _Place("simulated/tracks.tsv")
     simulated_peaks = _Place("simulated/peaks")
     simulated_variants = _Place("simulated/variants.vcf.gz")
+    pieces = _Place("pieces")
     reference = _Place("genome/reference.fa.gz")
     promoters = _Place("genome/promoters.tsv")
     promoter_counts = _Place("genome/promoters.json")

@@ -9,6 +9,7 @@ from typing import Any
 from bigbird_dna.config.chromatin import DEEPSEA, SIMULATED, ChromatinConfig
 from bigbird_dna.config.data import (
     GenomeConfig,
+    PiecesConfig,
     SimulationConfig,
     TokensConfig,
 )
@@ -62,6 +63,11 @@ class Config(Section):
     )
     simulation: SimulationConfig = SimulationConfig()
     genome: GenomeConfig = GenomeConfig()
+    pieces: PiecesConfig | None = field(
+        None,
+        "pieces of a genome with their start sites, in place of genome.reference and promoters.source; "
+        "none: no pieces",
+    )
     tokens: TokensConfig = TokensConfig()
     encoder: EncoderConfig = EncoderConfig()
     pretraining: PretrainingConfig = PretrainingConfig()
@@ -105,19 +111,21 @@ class Config(Section):
 
         With them alone, a genome is simulated only if contigs of it are held out.
         """
-        if self.genome.reference is not None:
+        if self.genome.reference is not None or self.pieces is not None:
             return True
         return not self.has_labeled_sequences or bool(self.genome.test)
 
     @property
     def is_simulated(self) -> bool:
         """Whether the genome is simulated."""
-        return self.genome.reference is None and self.has_genome
+        is_given = self.genome.reference is not None or self.pieces is not None
+        return self.has_genome and not is_given
 
     @property
     def has_promoters(self) -> bool:
         """Whether promoter models are trained; a simulated genome includes promoters."""
-        return self.is_simulated or self.promoters.source is not None
+        has_sites = self.promoters.source is not None or self.pieces is not None
+        return self.is_simulated or has_sites
 
     @property
     def has_chromatin(self) -> bool:
@@ -141,6 +149,14 @@ class Config(Section):
         return self.has_genome and used
 
     def _faults(self) -> Iterator[str]:
+        if self.pieces is not None:
+            for key in ("genome.reference", "promoters.source", "promoters.chain"):
+                if attrgetter(key)(self) is not None:
+                    yield f"{key} must be null with the section pieces"
+
+            if self.genome.assembly != "custom":
+                yield "genome.assembly must be custom with the section pieces"
+
         # A file of a later stage has an encoder and no pretraining, whose default must not constrain it.
         tokens = self.pretraining.sequence_tokens
         used = (
@@ -214,6 +230,7 @@ STAGES: Mapping[str, str] = {
     "tokens": (
         "seed genome tokens chromatin.data.valid_regions chromatin.data.test_regions"
     ),
+    "pieces": "genome pieces",
     "pretraining": "seed genome tokens encoder pretraining",
     "windows": "seed genome promoters.windows",
     "promoters": (
@@ -243,7 +260,7 @@ STAGES: Mapping[str, str] = {
     "density": "byte_lm",
     # All sections and keys except paths.
     "report": (
-        "num_gpus seed simulation genome tokens encoder pretraining promoters "
+        "num_gpus seed simulation genome pieces tokens encoder pretraining promoters "
         "start_sites chromatin example_scan tables ablation"
     ),
     "start-sites-data": "seed genome chromatin.data",

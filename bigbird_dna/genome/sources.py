@@ -135,6 +135,35 @@ class Inputs:
         return {source.file: source.key for source in self.sources.values()}
 
 
+def find_piece_inputs(config: "Config") -> Inputs:
+    """Return the files of the section `pieces`, by the names and keys that it has; `ConfigError` as below."""
+    pieces = config.pieces
+    if pieces is None:
+        raise ConfigError("the configuration has no section pieces")
+
+    known = load_sources()
+    public = pieces.sites, pieces.chain
+    files = {name: locate(name, config.data_dir) for name in pieces.files}
+    sources = {x: known[x] for x in public if x in known}
+    for name in [x for x in files if x not in sources]:
+        # The assembly that a chain starts from is only known for sources.
+        if name == pieces.chain or not files[name].is_file():
+            hint = ", nor a known source" if name in public else ""
+            raise ConfigError(
+                f"pieces: {name!r} is not a file {searched(config)}{hint}"
+            )
+
+    for source in sources.values():
+        start = source.from_assembly or source.assembly
+        if start != pieces.assembly:
+            raise ConfigError(
+                f"pieces: source {source.key} is on {start}, but pieces.assembly is {pieces.assembly}"
+            )
+
+    files |= {name: config.paths.download(x.file) for name, x in sources.items()}
+    return Inputs(files, sources)
+
+
 def find_inputs(config: "Config", *, data_sets: bool = True) -> Inputs:
     """Return the files of a configuration: simulated, downloaded, or user-supplied.
 
@@ -155,7 +184,7 @@ def find_inputs(config: "Config", *, data_sets: bool = True) -> Inputs:
         ("chain", "promoters.chain", promoters.chain),
         ("annotation", "promoters.annotation", promoters.annotation),
     ]
-    if genome.reference is None:
+    if genome.reference is None and config.pieces is None:
         if genome.assembly != DEMO:
             raise ConfigError(
                 f"genome.reference: assembly {genome.assembly} needs a source or a file"
@@ -223,6 +252,11 @@ def find_inputs(config: "Config", *, data_sets: bool = True) -> Inputs:
                 f"source {source.key} is on {source.assembly}, expected {expected}: the genome is "
                 f"{genome.assembly}, and promoters.chain is {promoters.chain}"
             )
+
+    if config.pieces is not None:
+        sources |= find_piece_inputs(config).sources
+        found["reference"] = paths.pieces / "genome.fa.gz"
+        found["promoters"] = paths.pieces / "promoters.tsv"
 
     found |= {role: paths.download(source.file) for role, source in sources.items()}
     if config.is_simulated:

@@ -41,12 +41,21 @@ CONFIGURATIONS = sorted(
 NAMES = [path.stem for path in CONFIGURATIONS]
 
 
+def write_pieces(config: Config, home: Path) -> None:
+    """Stand-ins for the files of the section pieces."""
+    for name in config.pieces.files if config.pieces else ():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).touch()
+
+
 @pytest.mark.parametrize("path", CONFIGURATIONS, ids=NAMES)
 def test_shipped_configurations_are_valid(path: Path, tmp_path: Path) -> None:
     config = load_config(path)
     if path.stem in ("chr22", "minimal"):  # their genome is no public source but a file
         for name in (config.genome.reference, config.promoters.source):
             (tmp_path / (name or "none")).touch()
+    if path.stem in ("chr22", "minimal", "human_pieces"):
+        write_pieces(config, tmp_path)
         config = config.model_copy(update={"data_dir": str(tmp_path)})
     complete(config).check_targets()
     find_inputs(config, data_sets=False)
@@ -217,6 +226,23 @@ def test_dry_runs(tmp_path: Path, name: str) -> None:
     assert list(tmp_path.glob("results")) == []
 
 
+def test_pieces_take_the_place_of_genome_and_promoters(tmp_path: Path) -> None:
+    write_pieces(
+        load_config(REPOSITORY / "workflow/config/human_pieces.yaml"), tmp_path
+    )
+    text = dry_run(
+        tmp_path,
+        *("--configfile", REPOSITORY / "workflow/config/human_pieces.yaml"),
+        *("--config", f"data_dir={tmp_path}"),
+        *("--", "results/human_pieces/genome/promoters.tsv"),
+    )
+    assert jobs(text) == {
+        **{"stage_config": 1, "prepare_fetch": 2, "prepare_pieces": 1},
+        **{"prepare_reference": 1, "prepare_promoters": 1},
+    }
+    assert "prepare reference results/human_pieces/pieces/genome.fa.gz" in text
+
+
 def test_keys_on_the_command_line_leave_the_demo_s_others(tmp_path: Path) -> None:
     text = dry_run(tmp_path, "--config", "results=elsewhere")
     assert "results/demo" not in text
@@ -233,7 +259,7 @@ def test_sections_on_the_command_line_have_numbers(tmp_path: Path) -> None:
 def test_each_stage_gets_its_sections(demo_run: str) -> None:
     config = load_config(REPOSITORY / "workflow/config/demo.yaml")
     # Those of targets and models of their own.
-    own = ("encoder", "long-range", "density", "sequences")
+    own = ("encoder", "long-range", "density", "sequences", "pieces")
     there = [stage for stage in STAGES if stage not in own]
     assert stage_configs(demo_run) == {
         stage: stage_values(config, stage) for stage in there

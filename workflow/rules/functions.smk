@@ -18,7 +18,7 @@ from bigbird_dna.config.run import STAGES, stage_text
 from bigbird_dna.config.paths import scan_file
 from bigbird_dna.data.predictions import CPG, KMER, POSITION, PROMOTER_BASELINES
 from bigbird_dna.errors import BigBirdDnaError
-from bigbird_dna.genome.sources import find_inputs
+from bigbird_dna.genome.sources import find_inputs, find_piece_inputs
 from bigbird_dna.papers.experiments import EXPERIMENTS
 from bigbird_dna.workflow import (
     device,

@@ -58,6 +58,40 @@ rule prepare_fetch:
         "bigbird-dna prepare fetch {params.key:q} -o {output:q} {resources.data_dir} > {log:q} 2>&1"
 
 
+if CONFIG.pieces:
+
+    rule prepare_pieces:
+        input:
+            config=PATHS.stage("pieces"),
+            files=[*find_piece_inputs(CONFIG).files.values()],
+        output:
+            indexed(PATHS.pieces / "genome.fa.gz").values(),
+            [
+                *indexed(PATHS.pieces / "sequences.fa.gz").values(),
+                PATHS.pieces / "sequences.tsv",
+            ]
+            if CONFIG.pieces.windows
+            else [],
+            loci=PATHS.pieces / "promoters.tsv",
+            other_loci=PATHS.pieces / "other_promoters.tsv",
+            ignored=PATHS.pieces / "ignore.bed",
+            counts=PATHS.pieces / "pieces.json",
+        log:
+            PATHS.log("prepare-pieces"),
+        benchmark:
+            PATHS.benchmark("prepare-pieces")
+        resources:
+            **job(4000, 60),
+            # Not a param, as in prepare_fetch.
+            data_dir=shlex.quote(f"--set=data_dir={CONFIG.data_dir}") if CONFIG.data_dir else "",
+        params:
+            directory=subpath(output.counts, parent=True),
+            results=CONFIG.results,
+        shell:
+            "bigbird-dna prepare pieces {input.config:q} --set results={params.results:q}"
+            " {resources.data_dir} -o {params.directory:q} > {log:q} 2>&1"
+
+
 rule prepare_reference:
     input:
         genome=INPUTS.files.get("reference", []),
