@@ -5,8 +5,8 @@ activity in a reporter in the genome, start and end, and the name, with position
 Three things in it need care:
 
 * Coordinates are those of U00096.2, which lacks up to 1,978 bp before a position of U00096.3.
-* Where the windows of two start sites are the same bases on opposite strands, their names are exchanged. The
-  strand is therefore that of the sequence.
+* Where the windows of two start sites are the same bases on opposite strands, each sequence has a row for
+  either name. The right name has the sequence's strand.
 * The start site is base 119 of a sequence on "+", from 0, and base 120 on "-".
 
 Controls are left out. A sequence is active if its activity is at least 1: the authors' threshold.
@@ -44,9 +44,10 @@ _NEAR = 3000  # bp on either side of its coordinates in which a sequence is look
 
 
 class _Measured(NamedTuple):
-    """A row of the public file; `start` is in U00096.2."""
+    """A row of the public file; `start` is in U00096.2, `strand` that of the name."""
 
     name: str
+    strand: str
     sequence: str
     activity: float
     start: int
@@ -58,8 +59,8 @@ def prepare_measured(
     """Write the start sites of the public file as CSV, with labels, places on the reference and splits.
 
     A row has the split of the configuration that all its bases are in. Left out are rows that are not on the
-    reference or in several splits, and copies of a sequence, on either strand, that is also in a split
-    further from training. The log has their numbers.
+    reference, on the other strand than their name, or in several splits, and copies of a sequence, on either
+    strand, that is also in a split further from training. The log has their numbers.
     """
     assembly = find_assembly(config)
     with Reference(reference) as genome:
@@ -76,7 +77,7 @@ def prepare_measured(
     measured = list(_read(table))
     for one in measured:
         place = _find(one, bases)
-        if place is not None:
+        if place is not None and place.strand == one.strand:
             label = int(one.activity >= ACTIVE)
             labels = one.name, one.sequence, label, one.activity, ""
             rows.append((*labels, contig, place.start, place.end, place.strand))
@@ -102,7 +103,7 @@ def prepare_measured(
         if len(part := written[written["split"] == split])
     )
     log(
-        f"{output}: {counts}; left out: {len(measured) - len(frame):,} not on the reference, "
+        f"{output}: {counts}; left out: {len(measured) - len(frame):,} not on the reference or its strand, "
         f"{len(frame) - len(inside):,} not in one split, {len(inside) - len(written):,} copies of sequences "
         "in another split"
     )
@@ -129,9 +130,11 @@ def _read(table: Path) -> Iterator[_Measured]:
             )
 
         try:
-            yield _Measured(
-                name.partition(",")[0], sequence, float(activity), int(start)
-            )
+            if name.count(",") != 2:
+                raise ValueError(f"{name!r:.60} has no position and strand")
+
+            name, _, strand = name.split(",")
+            yield _Measured(name, strand, sequence, float(activity), int(start))
         except ValueError as error:
             raise DataError(f"{where}: {error}") from None
 

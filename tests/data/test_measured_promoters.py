@@ -64,7 +64,9 @@ def test_places_labels_and_splits(tmp_path: Path, bases: str) -> None:
     ]
     absent = row(bases[::-1], 4_000, "+", 5.0, "TSS_8_storz")
     table = tmp_path / "x.txt"
-    table.write_text("".join([*lines, absent]))
+    # The same bases on the other strand, whose start site has another name.
+    exchanged = lines[0].replace("TSS_1_storz,420,+", "TSS_2_storz,330,-")
+    table.write_text("".join([*lines, exchanged, absent]))
     output = tmp_path / "x.csv"
     run = config("Chromosome:16,001-17,000", "U00096.3:10,001-14,000")
     prepare_measured(run, table, tmp_path / "x.fa.gz", output)
@@ -82,12 +84,14 @@ def test_places_labels_and_splits(tmp_path: Path, bases: str) -> None:
             place = Interval(one.contig, one.start, one.end, strand)
             assert one.sequence == genome.fetch(place)
 
+    assert exchanged != lines[0]
     before = output.read_bytes()
     good = lines[0]
     for text, *named in (
         (good + "ACGT\t1\n", "line 2", "2 columns"),
         (good + good[3:], "line 2", "147 bases"),
         (good.replace("0.999", "high"), "line 1", "'high'"),
+        (good.replace(",+", ""), "line 1", "no position and strand"),
         (lines[-1], "no start sites"),
         (absent, "no sequence"),
     ):
@@ -119,6 +123,7 @@ def test_the_published_table_has_the_authors_split(
     held_out = frame["split"] == "test"
     assert frame["sequence"][held_out].isin(theirs["test"]).all()
     assert not frame["sequence"][~held_out].isin(theirs["test"]).any()
-    # Of theirs, six are not in NC_000913.3 or twice within 3 kb.
-    assert held_out.sum() == 4_421 - 6 and (~held_out).sum() > 12_600
+    assert frame["name"].is_unique
+    # Of theirs, six are not in NC_000913.3 or twice within 3 kb, and 18 have the name of the other strand.
+    assert held_out.sum() == 4_421 - 6 - 18 and (~held_out).sum() > 12_600
     assert frame["label"].equals((frame["activity"] >= 1).astype(int))
