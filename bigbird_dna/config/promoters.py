@@ -120,11 +120,23 @@ class ClassifierConfig(StartConfig):
         yield from self._repeats("ensemble")
 
 
-class PromoterTrainingConfig(FinetuningConfig):
-    """Fine-tuning on promoter windows."""
+class ClassifierTrainingConfig(FinetuningConfig):
+    """Fine-tuning on whole sequences."""
 
     crop_jitter_bp: int = field(
         0, "maximum random crop at each end in training, bp", ge=0, le=LONGEST_WINDOW
+    )
+
+
+class PromoterTrainingConfig(ClassifierTrainingConfig):
+    """Fine-tuning on promoter windows."""
+
+    shift_bp: int = field(
+        0,
+        "maximum random shift of base positions in training, bp: scores then depend less on the exact place of "
+        "the TSS in the window",
+        ge=0,
+        le=LONGEST_WINDOW,
     )
 
 
@@ -157,8 +169,9 @@ class PromoterConfig(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
 
     def _faults(self) -> Iterator[str]:
-        if self.windows.length <= 2 * self.training.crop_jitter_bp:
-            yield "training.crop_jitter_bp must be below half the window"
+        for key in ("crop_jitter_bp", "shift_bp"):
+            if self.windows.length <= 2 * getattr(self.training, key):
+                yield f"training.{key} must be below half the window"
 
         if self.model.views > 1 and not self.training.crop_jitter_bp:
             yield "model.views above 1 needs training.crop_jitter_bp above 0"

@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 from bigbird_dna.config.promoters import (
     ClassifierConfig,
-    PromoterTrainingConfig,
+    ClassifierTrainingConfig,
     is_table,
 )
 from bigbird_dna.config.section import FileName, LabelKind, Section, field
@@ -14,7 +14,7 @@ from bigbird_dna.config.training import MOST_PROCESSES, EvaluationConfig
 LABEL_KINDS: tuple[LabelKind, ...] = get_args(LabelKind)
 
 
-class SequenceTrainingConfig(PromoterTrainingConfig):
+class SequenceTrainingConfig(ClassifierTrainingConfig):
     """Training on labeled sequences."""
 
     class_weights: Literal["balanced", "none"] = field(

@@ -33,10 +33,8 @@ HOMOLOGY, NETWORK = "homology", "network"
 KEY = ["contig", "start", "end", "strand", "negative_set", "pair", "label"]
 POSITIVE = "positive"
 
-# Distances in bp by which windows of test promoters are moved, and the names of the metrics of moved windows.
-SHIFTS = (1, 2, 5, 10)
-MEDIAN_SHIFTED = "median_score_when_the_window_moves_by_{}_bp"
-AUROC_SHIFTED = "auroc_when_the_window_moves_by_{}_bp"
+# Distances in bp by which windows of validation promoters are moved.
+SHIFTS = (1, 2, 5, 10, 25)
 
 # Names of the predictors that a report compares, in addition to `NETWORK`.
 MODEL, CONTROL, CNN = "model", "control", "cnn"

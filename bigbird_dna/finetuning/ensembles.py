@@ -4,7 +4,7 @@ Regressions are fitted to the network's training windows; the members' weights, 
 validation windows. All are part of the network's weights: an ensemble is saved and used like a network alone.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -158,14 +158,32 @@ def add_members(
             module.set_weights(members.weights[name] * regressions[name][0])
 
 
+def shifted(texts: Sequence[str], most: int, seed: int) -> list[str]:
+    """Return each text shifted at random by up to `most` bp in either direction, with N in place of bases
+    that are not in it."""
+    rng = np.random.default_rng((seed, 10))
+    starts = rng.integers(0, 2 * most + 1, len(texts)).tolist()
+    padding = "N" * most
+    return [
+        (padding + text + padding)[start : start + len(text)]
+        for text, start in zip(texts, starts, strict=True)
+    ]
+
+
 def add_promoter_members(
-    ensemble: EnsembleSum, train: Any, valid: Any, alone: Floats, seed: int
+    ensemble: EnsembleSum,
+    train: Any,
+    valid: Any,
+    alone: Floats,
+    seed: int,
+    shift_bp: int = 0,
 ) -> tuple[Members, dict[str, Floats]]:
     """Fit the regressions of a promoter network to its training windows, and the members' weights to
     validation windows, for which `alone` (N,) are the probabilities of the network; return the weights, and
     the log-odds (N, 1) of each member for the validation windows.
 
-    Windows have `sequences` and `labels` (N, 1). Without validation windows (None) all weights are equal.
+    Windows have `sequences` and `labels` (N, 1). Without validation windows (None) all weights are equal. For
+    the regression on positions, each training window is shifted by up to `shift_bp`.
     """
     fitted: dict[str, LogisticBaseline] = {}
     if ensemble.position is not None:
@@ -174,8 +192,12 @@ def add_promoter_members(
     if ensemble.kmers is not None:
         fitted[KMERS] = kmer_regression(ensemble.kmers.k, seed)
 
-    for regression in fitted.values():
-        regression.fit(train.sequences, train.labels[:, 0])
+    for name, regression in fitted.items():
+        texts = train.sequences
+        if name == POSITION and shift_bp:
+            texts = shifted(texts, shift_bp, seed)
+
+        regression.fit(texts, train.labels[:, 0])
 
     members, logits = Members.equal((NETWORK, *fitted)), dict[str, Floats]()
     if valid is not None:

@@ -1,7 +1,7 @@
 """Predictions for held-out windows and bins, by models and by regressions as baselines."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -30,10 +30,9 @@ from bigbird_dna.config.run import Config
 from bigbird_dna.console import log, progress
 from bigbird_dna.data.chromatin import BinWindows, Rows, sample
 from bigbird_dna.data.predictions import (
-    AUROC_SHIFTED,
     CPG,
     KMER,
-    MEDIAN_SHIFTED,
+    MODEL,
     POSITION,
     PROMOTER_BASELINES,
     SHIFTS,
@@ -167,50 +166,55 @@ def split_metrics(predictions: pd.DataFrame, split: str) -> dict[str, Any]:
 def shift_metrics(
     predictions: pd.DataFrame,
     reference: Reference,
-    predict: Callable[[list[str]], npt.NDArray[np.floating]],
+    predict: Callable[[list[str]], Mapping[str, npt.NDArray[np.floating]]],
     most: int,
-) -> dict[str, float]:
-    """Return what moving the windows of test promoters by each of `SHIFTS` does to their scores.
+) -> dict[str, Any]:
+    """Return what moving the windows of validation promoters by each of `SHIFTS` does to their scores.
 
-    Metrics are the median score, over promoters and both directions, and the AUROC against the test negatives
-    in their place; those of 0 bp are of the same promoters, a fixed sample of at most `most`. `predict` is as
-    for `predictions`, which are those of `held_out_predictions`. {} without such promoters or negatives.
+    `predict` returns the probabilities (N,) of windows by predictor. Of each predictor, metrics are the mean
+    score of windows in place, and relative to it that of windows moved in both directions; and the AUROC
+    against the validation negatives in place. All are of the same promoters, a fixed sample of at most `most`
+    of `predictions`, which are those of `held_out_predictions`. {} without promoters that can be moved.
     """
-    test = predictions[predictions["split"] == "test"]
-    negatives = test.loc[test["label"] == 0, "probability"].to_numpy()
-    promoters, far = test[test["label"] == 1], max(SHIFTS)
+    valid = predictions[predictions["split"] == "valid"]
+    promoters, far = valid[valid["label"] == 1], max(SHIFTS)
     lengths = promoters["contig"].map(reference.contigs)
     promoters = promoters[
         (promoters["start"] >= far) & (promoters["end"] + far <= lengths)
     ]
-    if promoters.empty or not len(negatives):
+    if promoters.empty:
         return {}
 
     if len(promoters) > most:
         promoters = promoters.sample(most, random_state=1)
 
-    windows = [
-        *promoters[["contig", "start", "end", "strand"]].itertuples(
-            index=False, name=None
-        )
-    ]
-    moves = [sign * bp for bp in SHIFTS for sign in (-1, 1)]
+    columns = ["contig", "start", "end", "strand"]
+    windows = [*promoters[columns].itertuples(index=False, name=None)]
+    moves = [0, *(sign * bp for bp in SHIFTS for sign in (-1, 1))]
     moved = [
         reference.fetch(Interval(contig, start + bp, end + bp, strand))
         for bp in moves
         for contig, start, end, strand in windows
     ]
-    scores = [
-        promoters["probability"].to_numpy(),
-        *predict(moved).reshape(len(SHIFTS), -1),
-    ]
-    metrics = {}
-    for bp, probs in zip((0, *SHIFTS), scores, strict=True):
-        labels = np.repeat([1, 0], [len(probs), len(negatives)])
-        metrics[MEDIAN_SHIFTED.format(bp)] = float(np.median(probs))
-        metrics[AUROC_SHIFTED.format(bp)] = auroc(
-            labels, np.concatenate([probs, negatives])
-        ).value
+    metrics: dict[str, Any] = {"promoters": len(promoters)}
+    for name, scores in predict(moved).items():
+        in_place, *others = np.split(
+            scores, np.arange(1, 1 + 2 * len(SHIFTS), 2) * len(windows)
+        )
+        mean = float(in_place.mean())
+        metrics[name] = {"mean_score": mean}
+        for bp, values in zip(SHIFTS, others, strict=True):
+            metrics[name][f"relative_score_{bp}_bp"] = float(values.mean()) / mean
+
+        negatives = valid.loc[
+            valid["label"] == 0, "probability" if name == MODEL else name
+        ].to_numpy()
+        for bp, values in zip((0, *SHIFTS), (in_place, *others), strict=True):
+            labels = np.repeat([1, 0], [len(values), len(negatives)])
+            area = auroc(labels, np.concatenate([values, negatives])).value
+            metrics[name][f"auroc_{bp}_bp"] = area
+
+        metrics[name] = without_nan(metrics[name])
 
     return metrics
 

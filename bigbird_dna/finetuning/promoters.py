@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.special import expit
 from torch import nn
 
 from bigbird_dna.config.run import Config
 from bigbird_dna.console import log
-from bigbird_dna.data.predictions import NETWORK
+from bigbird_dna.data.predictions import MODEL, NETWORK
 from bigbird_dna.data.promoter_windows import (
     WindowSet,
     read_windows,
@@ -41,7 +42,9 @@ from bigbird_dna.training.draws import WindowDraws, variant_epochs
 from bigbird_dna.training.task import TrainingResult, write_trained
 
 VALIDATION_WINDOWS = 2000
-SHIFTED_PROMOTERS = 300  # maximum number of test promoters whose windows are moved
+SHIFTED_PROMOTERS = (
+    300  # maximum number of validation promoters whose windows are moved
+)
 
 
 class PromoterTask(ClassifierTask[tuple[pd.DataFrame, Members | None]]):
@@ -67,6 +70,10 @@ class PromoterTask(ClassifierTask[tuple[pd.DataFrame, Members | None]]):
         self.run, self.data, self.reference = run, data, reference
         self.tokenizer_path, self.pretrained = tokenizer_path, pretrained
         self.negative_set, self.shuffle_labels = negative_set, shuffle_labels
+
+    @property
+    def shift_bp(self) -> int:  # type: ignore[override]
+        return int(self.config.shift_bp)
 
     @cached_property
     def windows(self) -> WindowSet:
@@ -208,6 +215,7 @@ class PromoterTask(ClassifierTask[tuple[pd.DataFrame, Members | None]]):
             valid,
             alone[rows].to_numpy(),
             self.config.seed,
+            self.shift_bp,
         )
         predictions = held_out_predictions(self.windows, self.sequences, predict)
         if valid is not None and rows.any():
@@ -241,12 +249,17 @@ class PromoterTask(ClassifierTask[tuple[pd.DataFrame, Members | None]]):
         metrics["test"] |= calibration_metrics_of(predictions, calibration)
         model = self.model(trained.network)
         if not self.shuffle_labels:
-            predict = partial(
-                model.window_probabilities,
-                batch_size=64,
-                device=trained.world.device.type,
-            )
-            metrics["test"] |= shift_metrics(
+            computing: Any = {"batch_size": 64, "device": trained.world.device.type}
+
+            def predict(texts: list[str]) -> dict[str, NDArray[np.floating]]:
+                logits = model.network_logits(texts, **computing)
+                probs = model.window_probabilities(texts, logits, **computing)
+                if members is None:
+                    return {MODEL: probs}
+
+                return {MODEL: probs, NETWORK: expit(logits).mean(axis=1)[:, 0]}
+
+            metrics["shifts"] = shift_metrics(
                 predictions, self.reference, predict, SHIFTED_PROMOTERS
             )
 

@@ -133,10 +133,12 @@ class ClassifierTask(FinetuningTask[M]):
     """A training on the labels of whole windows.
 
     Each draw of a training window trims up to `crop_jitter_bp` from each end before tokenization. Token
-    boundaries therefore move, and the network cannot memorize windows by the phase of their tokens.
+    boundaries therefore move, and the network cannot memorize windows by the phase of their tokens. The
+    positions of the bases are shifted by up to `shift_bp`, and bases that leave the window are trimmed too.
     """
 
     losses = LabelLoss("binary")
+    shift_bp = 0
 
     @property
     @abstractmethod
@@ -167,12 +169,17 @@ class ClassifierTask(FinetuningTask[M]):
         if self.settings.both_strands:
             texts = self.draws.on_strands(texts, step, first)
 
+        shifts = self.draws.shifts(step, first, count, self.shift_bp)
+        cuts = [
+            (max(left, -shift), max(right, shift))
+            for (left, right), shift in zip(cuts, shifts.tolist(), strict=True)
+        ]
         encoded = self._rows(texts, cuts)
         ids, lengths = pad(encoded.ids, self.tokenizer.pad_id)
         return {
             "ids": ids,
             "lengths": lengths,
-            "firsts": torch.from_numpy(encoded.firsts),
+            "firsts": torch.from_numpy(encoded.firsts + shifts),
             "labels": torch.from_numpy(all_labels[rows]),
         }
 

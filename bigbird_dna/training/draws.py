@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.config.promoters import PromoterTrainingConfig
+from bigbird_dna.config.promoters import ClassifierTrainingConfig
 from bigbird_dna.genome.sequence import reverse_complement
 
 
@@ -68,7 +68,7 @@ class WindowDraws:
     """The training windows of each step, and the bases trimmed from their ends; the same for every network."""
 
     def __init__(
-        self, members: Sequence[NDArray[np.integer]], config: PromoterTrainingConfig
+        self, members: Sequence[NDArray[np.integer]], config: ClassifierTrainingConfig
     ) -> None:
         self.config = config
         self.epochs = Epochs(config.seed, *members)
@@ -85,6 +85,12 @@ class WindowDraws:
         return rows, [
             (left, right) for left, right in cuts[first : first + count].tolist()
         ]
+
+    def shifts(self, step: int, first: int, count: int, most: int) -> NDArray[np.int64]:
+        """Return a shift of up to `most` bp in either direction for each example of `at`."""
+        rng = np.random.default_rng((self.config.seed, 9, step))
+        drawn = rng.integers(-most, most + 1, self.config.batch_size)
+        return drawn[first : first + count]
 
     def on_strands(self, texts: Sequence[str], step: int, first: int) -> list[str]:
         """Return the windows of examples from `first` of a step, each read from a random strand."""

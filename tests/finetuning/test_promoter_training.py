@@ -25,10 +25,8 @@ from bigbird_dna.config.paths import baseline_file
 from bigbird_dna.config.promoters import ClassifierConfig, PromoterTrainingConfig
 from bigbird_dna.config.reading import load_config
 from bigbird_dna.data.predictions import (
-    AUROC_SHIFTED,
     COLUMNS,
     HOMOLOGY,
-    MEDIAN_SHIFTED,
     NETWORK,
     PROMOTER_BASELINES,
     SHIFTS,
@@ -125,31 +123,81 @@ def test_the_motif_is_learned_and_the_model_calibrated(model: Path) -> None:
     assert found["calibrated"]["brier"] == pytest.approx(expected.brier)
 
 
-def test_windows_of_test_promoters_are_moved(tiny_config: Path, model: Path) -> None:
+def test_windows_of_validation_promoters_are_moved(
+    tiny_config: Path, model: Path
+) -> None:
     """The scores are those of the saved model for the sequences around."""
-    metrics = metrics_of(model)["test"]
-    predictions, scored = pd.read_parquet(model / "predictions.parquet"), load(model)
-    test = predictions[predictions["split"] == "test"]
-    negatives, promoters = (test[test["label"] == label] for label in (0, 1))
+    metrics, scored = metrics_of(model)["shifts"], load(model)
+    assert isinstance(scored, LoadedPromoterModel)
+    predictions = pd.read_parquet(model / "predictions.parquet")
+    valid = predictions[predictions["split"] == "valid"]
+    negatives, promoters = (valid[valid["label"] == label] for label in (0, 1))
     reference = Reference(load_config(tiny_config).paths.reference)
-    inside = promoters["end"] + 10 <= promoters["contig"].map(reference.contigs)
-    promoters = promoters[inside & (promoters["start"] >= 10)]
-    assert metrics[MEDIAN_SHIFTED.format(0)] == promoters["probability"].median()
-    for bp in SHIFTS:
-        texts = [
-            reference.fetch(
-                Interval(row.contig, row.start + move, row.end + move, row.strand)
-            )
-            for move in (-bp, bp)
-            for row in promoters.itertuples()
-        ]
-        found = scored.predict(texts)
-        assert metrics[MEDIAN_SHIFTED.format(bp)] == pytest.approx(
-            np.median(found), abs=1e-6
-        )
-        labels = [1] * len(found) + [0] * len(negatives)
-        area = auroc(labels, np.concatenate([found, negatives["probability"]])).value
-        assert metrics[AUROC_SHIFTED.format(bp)] == pytest.approx(area, abs=1e-3)
+    inside = promoters["end"] + 25 <= promoters["contig"].map(reference.contigs)
+    promoters = promoters[inside & (promoters["start"] >= 25)]
+    assert metrics["promoters"] == len(promoters)
+    for name, column in (("model", "probability"), ("network", NETWORK)):
+        found = metrics[name]
+        mean = promoters[column].mean()
+        assert found["mean_score"] == pytest.approx(mean, abs=1e-6)
+        for bp in SHIFTS:
+            texts = [
+                reference.fetch(
+                    Interval(row.contig, row.start + move, row.end + move, row.strand)
+                )
+                for move in (-bp, bp)
+                for row in promoters.itertuples()
+            ]
+            scores = scored.predict(texts)
+            if name == "network":
+                scores = expit(scored.network_logits(texts)).mean(1)[:, 0]
+
+            relative = scores.mean() / mean
+            assert found[f"relative_score_{bp}_bp"] == pytest.approx(relative, abs=1e-5)
+            labels = [1] * len(scores) + [0] * len(negatives)
+            area = auroc(labels, np.concatenate([scores, negatives[column]])).value
+            assert found[f"auroc_{bp}_bp"] == pytest.approx(area, abs=1e-3)
+
+
+@given(st.integers(0, 12), st.integers(0, 20))
+def test_shifted_bases_stay_within_the_window(jitter: int, most: int) -> None:
+    """Only bases that leave the window, or that the jitter trims, are missing."""
+    settings = PromoterSettings(
+        upstream=40, downstream=20, pooling="cls", jitter=jitter, views=1
+    )
+    config = PromoterTrainingConfig(
+        batch_size=300, crop_jitter_bp=jitter, shift_bp=most
+    )
+    task, window = task_of_bases(settings, config), 60
+    text = "".join(chr(60 + place) for place in range(window))
+    labels = np.array([[0.0], [1.0]], np.float32)
+    task.train_windows = Windows([text, text], labels)
+    task.draws = WindowDraws([np.arange(2)], config)
+    batch = task.batch(0, 0, 300)
+    firsts, lengths = batch["firsts"].numpy(), batch["lengths"].numpy() - 2
+    places = batch["ids"][:, 1].numpy() - 60  # of the first base
+    assert (firsts >= 0).all() and (firsts + lengths <= window).all()
+    shifts = firsts - places
+    assert {*shifts} == {*range(-most, most + 1)}
+    crops = np.maximum(places, window - places - lengths)
+    assert (crops <= np.maximum(jitter, np.abs(shifts))).all()
+
+
+def task_of_bases(
+    settings: PromoterSettings, config: PromoterTrainingConfig
+) -> PromoterTask:
+    """A task without data, whose tokens are single letters: their codes."""
+    tokenizer: Any = SimpleNamespace(
+        **{"is_dna": True, "pad_id": 0, "cls_id": 2, "sep_id": 3},
+        split_batch=lambda texts, _phase, _threads: [
+            np.frombuffer(text.encode(), np.uint8).astype(np.int32) for text in texts
+        ],
+    )
+    none: Any = None
+    task = PromoterTask(none, none, none, none, none, "genomic")
+    task.settings, task.config = settings, config
+    task.start = Initialization(small_encoder(), tokenizer, ClassifierConfig())
+    return task
 
 
 def test_an_epoch_has_every_promoter_once_and_its_negatives_by_turns() -> None:
@@ -160,16 +208,7 @@ def test_an_epoch_has_every_promoter_once_and_its_negatives_by_turns() -> None:
         upstream=40, downstream=40, pooling="cls", jitter=0, views=1
     )
     config = PromoterTrainingConfig(batch_size=8, crop_jitter_bp=0)
-    tokenizer: Any = SimpleNamespace(
-        **{"is_dna": True, "pad_id": 0, "cls_id": 2, "sep_id": 3},
-        split_batch=lambda texts, _phase, _threads: [
-            np.full(len(text), 5, np.int32) for text in texts
-        ],
-    )  # a token a base
-    none: Any = None
-    objective = PromoterTask(none, none, none, none, none, "genomic")
-    objective.settings, objective.config = settings, config
-    objective.start = Initialization(small_encoder(), tokenizer, ClassifierConfig())
+    objective = task_of_bases(settings, config)
     labels = promoter[:, None].astype(np.float32)
     objective.train_windows = Windows(sequences, labels)
     objective.draws = WindowDraws(variant_epochs(promoter, variants), config)
