@@ -194,9 +194,9 @@ def variants(
     repeats: int,
     batch_size: int,
 ) -> list[Row]:
-    """Effects of substitutions on start sites: the largest change of a bin."""
+    """Effects of substitutions on start sites: the largest change of a base."""
     model: Any = load(BASE_MODEL)
-    window = model.settings.window
+    window, margin = model.settings.window, model.settings.margin
     options: dict[str, Any] = {"batch_size": batch_size, "device": device}
     with pysam.FastaFile(str(genome)) as fasta:
         sequence = fasta.fetch("contig")
@@ -225,12 +225,10 @@ def variants(
             start = position - left
             ref_window = sequence[start : start + window]
             alt_window = ref_window[:left] + alt + ref_window[left + 1 :]
-            ref_bins, alt_bins = model.predict(
-                [ref_window, alt_window],
-                center_fraction=model.scored_center,
-                **options,
+            ref, alternative = model.window_probabilities(
+                [ref_window, alt_window], **options
             )
-            change = (alt_bins - ref_bins).ravel()
+            change = (alternative - ref)[:, margin : window - margin].ravel()
             deltas.append(change[np.abs(change).argmax()])
         return np.array(deltas)
 

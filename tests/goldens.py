@@ -33,7 +33,7 @@ LANGUAGE = f"{DEMO}/models/pretrained"
 COMMANDS = {
     # name of the output: words of the command
     "yeast.tsv": f"score-promoters yeast-promoters {EXAMPLE}",
-    "yeast.bed": f"score-promoters yeast-promoters {EXAMPLE} --calibrated",
+    "yeast.bed": f"score-promoters yeast-promoters {EXAMPLE} --stride 50",
     "yeast.bedgraph": f"score-promoters yeast-promoters {EXAMPLE}",
     "yeast.bw": f"score-promoters yeast-promoters {EXAMPLE}",
     "yeast.parquet": f"score-promoters yeast-promoters {EXAMPLE} --strand -",

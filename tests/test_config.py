@@ -23,7 +23,6 @@ from bigbird_dna.config.reading import (
 from bigbird_dna.config.run import STAGES, Config, stage_text, stage_values
 from bigbird_dna.config.safe_yaml import read_values
 from bigbird_dna.config.section import Section
-from bigbird_dna.config.start_sites import StartSitesConfig
 from bigbird_dna.config.training import PretrainingConfig, TrainingConfig
 from bigbird_dna.errors import ConfigError
 from tests.conftest import REPOSITORY
@@ -78,7 +77,9 @@ def test_an_assembly_by_another_name_is_that_assembly(tmp_path: Path) -> None:
         "genome: {test: ['chr*', 'chr*']}",
         "promoters: {windows: {negative_sets: [random]}}",
         "promoters: {shuffled_label_control: permuted, windows: {negative_sets: [genomic]}}",
-        "promoters: {model: {views: 2}}",
+        "promoters: {classifier: {views: 2}}",
+        "promoters: {model: sparse}",
+        "promoters: {dense: {window: 1000, margin: 500}}",
         "promoters: {windows: {upstream: 5, downstream: 15}, training: {crop_jitter_bp: 10}}",
         "promoters: {windows: {upstream: 5, downstream: 5}}",
         "pretraining: {sequence_tokens: 9000}",
@@ -142,8 +143,6 @@ def _changed(section: Section, key: str) -> Section:
         if first in ("sequences", "long_range_arena", "byte_lm")
         else "changed"
     )
-    if first == "start_sites":
-        impossible = StartSitesConfig(bin=10)
     value = _changed(getattr(section, first), rest) if rest else impossible
     return section.model_copy(update={first: value})
 
@@ -233,7 +232,6 @@ READERS: dict[str, set[str]] = {
         "windows",
         "promoter-baseline",
         "chromatin-data",
-        "start-sites-data",
     },
     "genome": {
         *TRAINED,
@@ -241,15 +239,16 @@ READERS: dict[str, set[str]] = {
         "tokens",
         "windows",
         "chromatin-data",
-        "start-sites-data",
     },
     "pieces": {"pieces"},
     "tokens": {"tokens", "pretraining", "sequences"},
     "encoder": {*MODELS, "encoder"},
     "pretraining": {"pretraining"},
-    "promoters.source": {"promoters", "chromatin", "start-sites"},
+    "promoters.source": {"promoters", "start-sites"},
+    "promoters.model": {"start-sites"},
+    "promoters.dense": {"start-sites"},
     "promoters.windows": {"windows", "promoters"},
-    "promoters.model": {"promoters"},
+    "promoters.classifier": {"promoters"},
     "promoters.training": {"promoters"},
     "promoters.calibration": {"promoters"},
     "promoters.evaluation.baseline_kmer": {
@@ -257,7 +256,6 @@ READERS: dict[str, set[str]] = {
         "promoters",
     },  # k of the ensemble's member
     "promoters.evaluation": {"promoter-baseline"},
-    "start_sites": {"start-sites", "start-sites-data"},
     "chromatin.data": {"chromatin-data", "chromatin"},
     "chromatin.model": {"chromatin"},
     "chromatin.training": {"chromatin"},
@@ -329,7 +327,6 @@ def test_keys_of_no_stage() -> None:
         if stage != "report"
         for name in sections.split()
     }
-    read.add("start_sites")  # as `chromatin` of its stages
     unread = {
         key
         for key in _leaves(Config())
@@ -350,32 +347,6 @@ def test_keys_of_no_stage() -> None:
     }
 
 
-def test_start_sites_are_a_chromatin_model() -> None:
-    """Of two tracks, whose bins of a window are trained and scored together."""
-    config = parse_config(
-        {"start_sites": {"bin": 50, "training": {"steps": 7, "optimizer": {}}}}
-    )
-    assert config.start_sites is not None
-    section = config.start_sites.chromatin
-    assert (section.data.tracks, section.data.bin, section.data.window) == (
-        "tss",
-        50,
-        3000,
-    )
-    assert (
-        section.model.pooling,
-        section.model.bin_layers,
-        section.model.ensemble,
-    ) == ("bin", 1, False)
-    training = section.training
-    assert (training.steps, training.batch_size, training.bins_per_window) == (7, 8, 59)
-    assert training.optimizer.learning_rate == 1e-3
-    assert stage_values(config, "start-sites")["chromatin"][
-        "data"
-    ] == section.data.model_dump(mode="json")
-    assert stage_values(config, "chromatin")["chromatin"]["data"]["tracks"] is None
-
-
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize(
     "name",
@@ -386,15 +357,7 @@ def test_a_stage_s_file_is_a_configuration_of_its_sections_alone(
 ) -> None:
     config = load_config(REPOSITORY / f"workflow/config/{name}.yaml")
     read = load_config(written(tmp_path / f"{stage}.yaml", stage_text(config, stage)))
-    if stage.startswith("start-sites"):
-        own = config.start_sites or StartSitesConfig()
-        encoder = config.encoder.model_copy(update={"kmers": own.kmers})
-        config = config.model_copy(
-            update={"chromatin": own.chromatin, "encoder": encoder}
-        )
-    assert stage_values(
-        read, stage.replace("start-sites", "chromatin")
-    ) == stage_values(config, stage)
+    assert stage_values(read, stage) == stage_values(config, stage)
     for section in STAGES[stage].split():
         mine, theirs = read, config
         for part in section.split("."):
@@ -443,13 +406,6 @@ def test_evaluations_are_twenty_unless_set() -> None:
         {"chromatin": {"evaluation": {"center_fraction": 0.5}}},
         {"chromatin": {"training": {"bins_per_window": 3}}},
         {"promoters": {"windows": {"upstream": None}}},
-        {"start_sites": {"bin": 21}},
-        {"start_sites": {"window": 10}},
-        # Of a whole run with its targets: start sites without a genome's.
-        {
-            "genome": {"reference": "g.fa", "valid": ["a"], "test": ["b"]},
-            "start_sites": {},
-        },
         # Labeled sequences without a genome have nothing to pretrain on.
         {"sequences": {"data": "labels.tsv"}, "chromatin": {"data": {"tracks": None}}},
     ],

@@ -90,7 +90,7 @@ def test_a_format(lab: Path) -> None:
     columns = ["contig", "source", "type", "start", "end", "score", "strand"]
     columns += ["phase", "attributes"]
     written = pd.read_csv(lab / "sites.gff3", sep="\t", comment="#", names=columns)
-    assert len(expected) > 20
+    assert len(expected) > 2
     assert (written["start"] - 1).tolist() == expected["start"].tolist()
     assert written["end"].tolist() == expected["end"].tolist()
     assert written["strand"].tolist() == expected["strand"].tolist()

@@ -17,6 +17,25 @@ MOTIF = "TATAAAGGCGCG"
 UPSTREAM, DOWNSTREAM = 60, 40
 CONTIGS = {"one": 30_000, "two": 12_000, "three": 12_000}
 
+# A model of start sites at every base.
+DENSE: dict[str, Any] = {
+    "window": 160,
+    "margin": 20,
+    "smoothing_bp": 3,
+    "bin": 10,
+    "initial": "random",
+    "dropout": 0.0,
+    "kmers": 3,
+    "channels": 16,
+    "layers_before": 2,
+    "training": {
+        "steps": 30,
+        "evaluate_every": 10,
+        "checkpoint_minutes": 0,
+        "precision": "float32",
+        "optimizer": {"learning_rate": 5e-3, "warmup_steps": 5},
+    },
+}
 SETTINGS: dict[str, Any] = {
     "genome": {"assembly": "demo", "valid": ["two"], "test": ["three"]},
     "tokens": {
@@ -45,13 +64,14 @@ SETTINGS: dict[str, Any] = {
         "precision": "float32",
     },
     "promoters": {
+        "dense": DENSE,
         "windows": {
             "upstream": UPSTREAM,
             "downstream": DOWNSTREAM,
             "negatives": 2,
             "min_tss_distance": 50,
         },
-        "model": {"pooling": "mean"},
+        "classifier": {"pooling": "mean"},
         "training": {
             "steps": 20,
             "batch_size": 16,
@@ -87,12 +107,13 @@ WHOLE: dict[str, Any] = {
         "evaluation_sequences": 8,
     },
     "promoters": {
+        "dense": {"window": 600, "margin": 100, "training": STEPS},
         "windows": {
             "upstream": UPSTREAM,
             "downstream": DOWNSTREAM,
             "min_tss_distance": 50,
         },
-        "model": {"pooling": "mean"},
+        "classifier": {"pooling": "mean"},
         "training": {**STEPS, "crop_jitter_bp": 4},
         "evaluation": {"baseline_kmer": 2},
     },

@@ -86,6 +86,48 @@ def random_model(
     return make_model(network.eval(), tokenizer, config, settings)
 
 
+def start_site_model(seed: int = 0, max_length: int = 160, **sizes: int) -> Any:
+    """A model of start sites with random weights, with windows of 120 bp unless `sizes` say else."""
+    from bigbird_dna.model.settings import StartSiteSettings
+
+    small = {"window": 120, "margin": 20, "smoothing": 3, "channels": 8}
+    small |= {"layers_before": 2, "layers_after": 1, "bin": 10, "bin_layers": 1}
+    settings = StartSiteSettings(**small | sizes)
+    encoder = small_encoder(
+        small_tokenizer().vocabulary, max_length=max_length, kmers=3
+    )
+    return random_model(small_tokenizer(), encoder, settings, seed=seed, scale=2)
+
+
+SITE_MOTIF = "TATAAAGG"
+
+
+def motif_model(**sizes: int) -> Any:
+    """A model that finds start sites 9 bp downstream of the start of `SITE_MOTIF`, on either strand; the rest of
+    it adds a little noise."""
+    import torch
+
+    model = start_site_model(**sizes)
+    network = model.network
+    with torch.no_grad():
+        for module in (network.stem, network.to_bases):
+            module.weight[:2] = 0.0
+            module.bias[:2] = 0.0
+        for layer in [*network.before, *network.after]:
+            layer.convolution.weight[:2] = layer.convolution.weight[:, :2] = 0.0
+            layer.convolution.bias[:2] = 0.0
+        for strand, motif in enumerate((SITE_MOTIF, reverse_complement(SITE_MOTIF))):
+            for place, base in enumerate(motif):
+                column = place if strand == 0 else 19 - len(motif) + place
+                network.stem.weight[strand, "ACGT".index(base), column] = 1.0
+        network.stem.bias[:2] = -6.5
+        for part in (network.output, network.bin_output):
+            part.weight *= 0.02
+            part.bias.zero_()
+        network.output.weight[:, :2] = 4 * torch.eye(2)
+    return model
+
+
 def uneven_loss(hidden: "Tensor") -> "Tensor":
     """A loss of hidden states (…, D) that the LayerNorm behind them doesn't make constant.
 

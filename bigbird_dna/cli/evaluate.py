@@ -369,7 +369,7 @@ def evaluate_scan(
 ) -> None:
     """Evaluate a scan of whole contigs: calls against annotated transcription start sites (TSSs).
 
-    On each strand, the highest score is a call and silences windows near it; then the next. A call is correct
+    On each strand, the highest score is a call and silences scores near it; then the next. A call is correct
     if a TSS of its strand that no better call took is within a distance. Writes scan.tsv and a figure:
     average precision, recall at precisions of 0.5 and 0.8 and the median distance of correct calls, with
     confidence intervals over blocks of 10 kb.

@@ -285,8 +285,8 @@ def calibrate(
         int | None,
         typer.Option(
             metavar="BP",
-            help="Distance between windows, for calls.",
-            show_default="10, or dense bins",
+            help="Length of the intervals of a scan, or distance of windows, for calls.",
+            show_default="10",
         ),
     ] = None,
     suppress: Annotated[

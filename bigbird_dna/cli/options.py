@@ -143,7 +143,7 @@ Calibrated = Annotated[
     bool,
     typer.Option(
         "--calibrated",
-        help="Output calibrated probabilities.",
+        help="Output calibrated probabilities; not of models of start sites.",
     ),
 ]
 Precision = Annotated[

@@ -51,8 +51,9 @@ def score_promoters(
         int | None,
         typer.Option(
             metavar="BP",
-            help="Distance between windows.",
-            show_default="10, or the bins of a dense model",
+            help="Length of the intervals of a model of start sites, of which each row "
+            "has the highest score; distance of a promoter model's windows.",
+            show_default="10",
             min=1,
         ),
     ] = None,
@@ -72,13 +73,14 @@ def score_promoters(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Predict promoter scores of windows along every record of a FASTA file, on both strands.
+    """Predict promoter scores along every record of a FASTA file, on both strands.
 
     Table columns: contig start end name score strand note tss; coordinates are 0-based and half-open. A score
     is the probability that a promoter has its TSS at the position tss, on the strand. A model of start sites
-    has a score for each bin and strand. bedGraph and bigWig contain the larger score of both strands at each
-    position. Records shorter than the window are listed without a score. With --regions, tables contain the
-    windows that overlap a region, and bedGraph and bigWig only the signal inside the regions.
+    scores every base, and a row has the highest score of an interval; other models score windows. bedGraph
+    and bigWig contain the larger score of both strands at each position. Records shorter than 60 bp, or than
+    the window of other models, are listed without a score. With --regions, tables contain the rows that
+    overlap a region, and bedGraph and bigWig only the signal inside the regions.
     """
     from bigbird_dna.scoring.promoters import score_promoters
 
@@ -136,11 +138,11 @@ def call_promoters(
 ) -> None:
     """Call promoters along every record of a FASTA file: the TSS, its strand, and its expected precision.
 
-    On each strand, the highest window score is a call and silences windows near it; then the highest that is
-    left. Expected precision is the probability that an annotated TSS is near, fitted to validation contigs by
-    model calibrate. BED columns: #contig start end name score strand probability note precision_low
-    precision_high model_score. The score is 1,000 times the expected precision (probability); low and high
-    are its 95 % interval; model_score is the highest window score. Calls are one base long.
+    On each strand, the highest score is a call and silences scores near it; then the highest that is left.
+    Expected precision is the probability that an annotated TSS is near, fitted to validation contigs by model
+    calibrate. BED columns: #contig start end name score strand probability note precision_low precision_high
+    model_score. The score is 1,000 times the expected precision (probability); low and high are its 95 %
+    interval; model_score is the model's score. Calls are one base long.
     """
     from bigbird_dna.scoring.calls import call_promoters
 
@@ -412,7 +414,7 @@ def score_variants(
         int | None,
         typer.Option(
             metavar="N",
-            help="Window offsets to average.",
+            help="Window offsets to average; not for models of start sites.",
             show_default="4",
             min=1,
             max=41,
@@ -512,14 +514,14 @@ def explain(
 ) -> None:
     """Explain a model's scores: the contribution of each base of regions, variants or sequences.
 
-    For promoter, chromatin and sequence models. A contribution is how much lower the score is on
-    average with the other bases in the place of a base. Its noise is the standard deviation over divisions of
-    the sequence into tokens. Files: logos/*.svg, bases.tsv, scores.tsv, contributions.bw, and
-    ohe.npz and shap.npz for TF-MoDISco. A region is in the center of the model's window; one of a single base
-    is a TSS for a promoter model, whose whole window is explained. With a model of start sites, such as
+    For models of start sites, promoter windows, tracks and labeled sequences. A contribution is how much
+    lower the score is on average with the other bases in the place of a base. Its noise is the standard
+    deviation over divisions of the sequence into tokens. Files: logos/*.svg, bases.tsv, scores.tsv,
+    contributions.bw, and ohe.npz and shap.npz for TF-MoDISco. With a model of start sites, such as
     yeast-promoters, a region of a single base is a start site, and 150 bp before it and 50 bp from it on are
     explained; in longer regions and in sequences it is the strongest one, and around a variant the one that
-    it changes most.
+    it changes most. With other models, a region is in the center of the window; one of a single base is a TSS
+    for a model of promoter windows, whose whole window is explained.
     """
     from bigbird_dna.explanation.explain import explain
 

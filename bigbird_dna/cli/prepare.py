@@ -433,8 +433,7 @@ def prepare_chromatin(
         typer.Option(
             "--track-table",
             metavar="FILE|DIR",
-            help="Track table or directory of peak files; for tracks tss, the TSV of "
-            "prepare promoters.",
+            help="Track table or directory of peak files.",
             show_default="chromatin.data.tracks",
         ),
     ] = None,
@@ -474,8 +473,7 @@ def prepare_chromatin(
     """Label the bins of the reference with the peaks of every track, and assign them to splits.
 
     With chromatin.data.tracks deepsea, or --deepsea-bundle, bins, labels and splits are those published with
-    DeepSEA; a sample of their windows is compared with the reference. With chromatin.data.tracks tss, the
-    tracks are the annotated start sites on each strand.
+    DeepSEA; a sample of their windows is compared with the reference.
     """
     from bigbird_dna.config.chromatin import DEEPSEA
     from bigbird_dna.data.chromatin import prepare_data

@@ -13,7 +13,6 @@ from bigbird_dna.cli.options import (
     Config,
     Device,
     Force,
-    NegativeSet,
     NewModel,
     Overrides,
     Pretrained,
@@ -111,25 +110,45 @@ def pretrain(
 
 @app.command(
     "finetune-promoter",
-    epilog="Example: bigbird-dna finetune-promoter workflow/config/demo.yaml "
-    "--negative-set genomic",
+    epilog="Example: bigbird-dna finetune-promoter workflow/config/demo.yaml",
 )
 def finetune_promoter(
     config: Config,
-    negative_set: NegativeSet,
     overrides: Overrides = None,
+    negative_set: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SET",
+            help="Train a classifier of aligned windows against negatives: substituted, "
+            "permuted or genomic.",
+            show_default="a model of start sites at every base",
+        ),
+    ] = None,
     shuffle_labels: Annotated[
         bool,
-        typer.Option("--shuffle-labels", help="Train the shuffled-label control."),
+        typer.Option(
+            "--shuffle-labels",
+            help="Train the shuffled-label control of a classifier.",
+        ),
     ] = False,
     windows: RunWindows = None,
+    promoters: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TSV",
+            help="Start sites (prepare promoters).",
+            show_default=str(RESULTS.promoters),
+        ),
+    ] = None,
     reference: RunReference = None,
     tokenizer: RunTokenizer = None,
     pretrained: Pretrained = None,
     output: Annotated[
         Path | None,
         output_option(
-            "MODEL_DIR", "Model directory to write.", RESULTS.promoter_model("SET")
+            "MODEL_DIR",
+            "Model directory to write.",
+            f"{RESULTS.trained_start_sites} or {RESULTS.promoter_model('SET')}",
         ),
     ] = None,
     checkpoints: Checkpoints = None,
@@ -137,12 +156,37 @@ def finetune_promoter(
     threads: Threads = None,
     force: Force = False,
 ) -> None:
-    """Fine-tune a promoter classifier and predict the held-out windows; resumes and stops like pretrain."""
+    """Train a model of the start sites of promoters at every base of a genome; resumes and stops like pretrain.
+
+    With --negative-set, train a classifier of aligned windows instead, as in the paper, and predict the
+    held-out windows.
+    """
     from bigbird_dna.finetuning.promoters import PromoterTask
+    from bigbird_dna.finetuning.start_sites import StartSiteTask
     from bigbird_dna.genome.reference import Reference
     from bigbird_dna.training.task import train
 
     run, paths = read_run(config, overrides)
+    if negative_set is None:
+        if shuffle_labels:
+            raise UsageError("--shuffle-labels needs --negative-set")
+
+        with training(device, threads) as world:
+            dense = StartSiteTask(
+                run=run,
+                promoters=promoters or paths.promoters,
+                reference=Reference(reference or paths.reference),
+                tokenizer_path=tokenizer or run.model_tokenizer,
+                pretrained=pretrained or paths.pretrained,
+            )
+            train(
+                dense,
+                output or paths.trained_start_sites,
+                checkpoints or paths.checkpoints,
+                world,
+            )
+        return
+
     name = "control" if shuffle_labels else negative_set
     with training(device, threads) as world:
         task = PromoterTask(

@@ -23,8 +23,7 @@ from bigbird_dna.config.training import (
 # Values of chromatin.data.tracks that do not name a file.
 SIMULATED = "simulated"
 DEEPSEA = "deepsea"
-TSS = "tss"
-NOT_FILES = (SIMULATED, DEEPSEA, TSS)
+NOT_FILES = (SIMULATED, DEEPSEA)
 # Fixed by the bins, labels and splits of the DeepSEA data: another value would have no effect.
 _BUNDLE: Mapping[str, Any] = {
     "bin": 200,
@@ -43,8 +42,7 @@ class ChromatinDataConfig(Section):
     tracks: FileName | None = field(
         None,
         'track table or directory of peak files, in data_dir or the working directory; or "simulated"; or '
-        '"deepsea": the published DeepSEA data; or "tss": the start sites of the promoters, a track per '
-        "strand; none: no chromatin models",
+        '"deepsea": the published DeepSEA data; none: no chromatin models',
     )
     track_names: str | None = field(
         None, "regular expression for file names in a directory of peak files"

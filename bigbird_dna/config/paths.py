@@ -59,7 +59,6 @@ class RunPaths:
     sequence_model = _Place("models/sequences")
     promoter_calls = _Place("scores/calls.bed")
 
-    start_sites_data = _Place("start-sites/data")
     trained_start_sites = _Place("models/start-sites-trained")
     start_sites_model = _Place("models/start-sites")
 

@@ -14,6 +14,7 @@ from bigbird_dna.config.section import (
     Section,
     field,
 )
+from bigbird_dna.config.start_sites import DenseConfig
 from bigbird_dna.config.training import (
     MOST_PROCESSES,
     CalibrationConfig,
@@ -155,6 +156,12 @@ class PromoterConfig(Section):
         "GFF3 or GTF: key in sources.yaml, or file, whose genes the plot of the example scan shows; none: "
         "no genes",
     )
+    model: Literal["dense", "window"] = field(
+        "dense",
+        "dense: a model of the start sites at every base along a genome, which calls promoters; window: a "
+        "classifier of aligned windows per negative set, as in the paper",
+    )
+    dense: DenseConfig = DenseConfig()
     shuffled_label_control: NegativeSet | None = field(
         "genomic",
         "negative set of the control model, trained on shuffled labels; none: no control",
@@ -163,7 +170,7 @@ class PromoterConfig(Section):
         1, "torchrun processes for the training of a model", ge=1, le=MOST_PROCESSES
     )
     windows: PromoterWindowsConfig = PromoterWindowsConfig()
-    model: ClassifierConfig = ClassifierConfig()
+    classifier: ClassifierConfig = ClassifierConfig()
     training: PromoterTrainingConfig = PromoterTrainingConfig()
     calibration: CalibrationConfig = CalibrationConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
@@ -173,8 +180,8 @@ class PromoterConfig(Section):
             if self.windows.length <= 2 * getattr(self.training, key):
                 yield f"training.{key} must be below half the window"
 
-        if self.model.views > 1 and not self.training.crop_jitter_bp:
-            yield "model.views above 1 needs training.crop_jitter_bp above 0"
+        if self.classifier.views > 1 and not self.training.crop_jitter_bp:
+            yield "classifier.views above 1 needs training.crop_jitter_bp above 0"
 
         # A stage's file has windows and no control: its default must not constrain them.
         given = (

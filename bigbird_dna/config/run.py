@@ -23,7 +23,6 @@ from bigbird_dna.config.paths import RunPaths
 from bigbird_dna.config.promoters import NegativeSet, PromoterConfig
 from bigbird_dna.config.section import DirectoryName, FileName, Section, field
 from bigbird_dna.config.sequences import SequencesConfig
-from bigbird_dna.config.start_sites import StartSitesConfig
 from bigbird_dna.config.training import MOST_PROCESSES, PretrainingConfig
 from bigbird_dna.errors import ConfigError
 
@@ -31,19 +30,19 @@ from bigbird_dna.errors import ConfigError
 class ScoringConfig(Section):
     """Example of `score-promoters` on held-out contigs.
 
-    With `start_sites`, its model scores all test contigs; otherwise a promoter model the first one.
+    A dense model scores all test contigs; a promoter model of windows the first one.
     """
 
     stride: int = field(
-        10, "distance between windows of promoter models and baselines, bp", ge=1
+        10, "models of windows and baselines: distance between scores, bp", ge=1
     )
     negative_set: NegativeSet = field(
         "genomic",
-        "negative set of the model that scores; with start_sites, of the baselines",
+        "negative set of the model of windows that scores; with a dense model, of the baselines",
     )
     max_megabases: float | None = field(
         0.2,
-        "without start_sites: maximum scored length of the first test contig or region, Mb; none: all of it",
+        "models of windows: maximum scored length of the first test contig or region, Mb; none: all of it",
         gt=0,
     )
 
@@ -72,10 +71,6 @@ class Config(Section):
     encoder: EncoderConfig = EncoderConfig()
     pretraining: PretrainingConfig = PretrainingConfig()
     promoters: PromoterConfig = PromoterConfig()
-    start_sites: StartSitesConfig | None = field(
-        None,
-        "model of the start sites along a genome, which calls promoters; none: no such model",
-    )
     chromatin: ChromatinConfig = ChromatinConfig()
     sequences: SequencesConfig = SequencesConfig()
     example_scan: ScoringConfig = ScoringConfig()
@@ -126,6 +121,16 @@ class Config(Section):
         """Whether promoter models are trained; a simulated genome includes promoters."""
         has_sites = self.promoters.source is not None or self.pieces is not None
         return self.is_simulated or has_sites
+
+    @property
+    def has_dense(self) -> bool:
+        """Whether a dense model of start sites is trained."""
+        return self.has_promoters and self.promoters.model == "dense"
+
+    @property
+    def has_promoter_windows(self) -> bool:
+        """Whether classifiers of promoter windows are trained."""
+        return self.has_promoters and self.promoters.model == "window"
 
     @property
     def has_chromatin(self) -> bool:
@@ -190,9 +195,6 @@ class Config(Section):
                 "promoters.windows.negative_sets"
             )
 
-        if self.start_sites is not None and not self.has_promoters:
-            yield "start_sites needs promoters.source, the annotated start sites on a genome"
-
         if not self.has_genome:
             if self.has_chromatin:
                 yield "chromatin.data.tracks needs genome.reference in addition to labeled sequences"
@@ -234,7 +236,7 @@ STAGES: Mapping[str, str] = {
     "pretraining": "seed genome tokens encoder pretraining",
     "windows": "seed genome promoters.windows",
     "promoters": (
-        "seed genome encoder promoters.windows promoters.model promoters.training "
+        "seed genome encoder promoters.windows promoters.classifier promoters.training "
         "promoters.evaluation.baseline_kmer promoters.source "
         "promoters.calibration.method"
     ),
@@ -244,11 +246,10 @@ STAGES: Mapping[str, str] = {
     ),
     "promoter-baseline": "seed promoters.evaluation",
     "chromatin-data": "seed genome chromatin.data",
-    # The source of promoters is that of tracks of start sites.
     "chromatin": (
         "seed genome encoder chromatin.data chromatin.model chromatin.training "
         "chromatin.evaluation.baseline_kmer chromatin.evaluation.baseline_dyads "
-        "chromatin.evaluation.center_fraction promoters.source"
+        "chromatin.evaluation.center_fraction"
     ),
     "chromatin-evaluation": "chromatin.evaluation",
     "chromatin-calibration": (
@@ -261,23 +262,13 @@ STAGES: Mapping[str, str] = {
     # All sections and keys except paths.
     "report": (
         "num_gpus seed simulation genome pieces tokens encoder pretraining promoters "
-        "start_sites chromatin example_scan tables ablation"
+        "chromatin example_scan tables ablation"
     ),
-    "start-sites-data": "seed genome chromatin.data",
     "start-sites": (
-        "seed genome encoder chromatin.data chromatin.model chromatin.training "
-        "chromatin.evaluation.baseline_kmer chromatin.evaluation.baseline_dyads "
-        "chromatin.evaluation.center_fraction promoters.source"
-    ),
-    "start-sites-calibration": (
-        "chromatin.evaluation.center_fraction chromatin.evaluation.seed "
-        "chromatin.calibration"
+        "seed genome encoder promoters.model promoters.dense promoters.source"
     ),
 }
-"""Stage → sections and keys of the configuration that it reads; other keys do not run it again.
-
-The section `chromatin` of stages of start sites is that of `start_sites`.
-"""
+"""Stage → sections and keys of the configuration that it reads; other keys do not run it again."""
 
 
 def stage_values(config: Config, stage: str) -> dict[str, Any]:
@@ -285,13 +276,6 @@ def stage_values(config: Config, stage: str) -> dict[str, Any]:
 
     Single keys of other sections are omitted if null or an empty list.
     """
-    if stage.startswith("start-sites"):
-        sites = config.start_sites or StartSitesConfig()
-        kmers = config.encoder.kmers or sites.kmers
-        encoder = config.encoder.model_copy(update={"kmers": kmers})
-        changes = {"chromatin": sites.chromatin, "encoder": encoder}
-        config = config.model_copy(update=changes)
-
     include: dict[str, Any] = {}
     for name in STAGES[stage].split():
         if "." in name and attrgetter(name)(config) in ((), None):

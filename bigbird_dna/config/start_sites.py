@@ -1,62 +1,64 @@
-"""The section `start_sites`: a dense model that scores the start sites of promoters along a genome.
-
-It is a chromatin model with one track per strand, so its commands are those of chromatin models
-(`prepare chromatin`, `finetune-chromatin`, `model calibrate`).
-"""
+"""The section `promoters.dense`: a model of the start sites at every base along a genome."""
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated
 
-from bigbird_dna.config.chromatin import TSS, ChromatinConfig
-from bigbird_dna.config.section import (
-    LONGEST_WINDOW,
-    MONITORING,
-    SCORED_CENTER,
-    Section,
-    field,
-)
+from bigbird_dna.config.section import LONGEST_WINDOW, MONITORING, field
 from bigbird_dna.config.training import (
     MOST_PROCESSES,
     FinetuningConfig,
     OptimizerConfig,
+    StartConfig,
 )
 
 
-class StartSitesOptimizerConfig(OptimizerConfig):
+class DenseOptimizerConfig(OptimizerConfig):
     """The optimizer, with defaults for start sites."""
 
     learning_rate: float = field(
-        1e-3, "peak learning rate, after warm-up; decays linearly to 0", gt=0
+        2e-3, "peak learning rate, after warm-up; decays linearly to 0", gt=0
     )
 
 
-class StartSitesTrainingConfig(FinetuningConfig):
-    """Fine-tuning on bins with start sites."""
+class DenseTrainingConfig(FinetuningConfig):
+    """Training on every base of the training contigs."""
 
     steps: int = field(1500, "number of optimizer steps", ge=1)
     batch_size: int = field(8, "windows per step, over all processes", ge=1)
-    optimizer: StartSitesOptimizerConfig = StartSitesOptimizerConfig()
-    evaluation_bins: Annotated[int, MONITORING] = field(
-        40_000, "validation bins evaluated in training, at most", ge=1
+    optimizer: DenseOptimizerConfig = DenseOptimizerConfig()
+    near_sites: float = field(
+        0.25,
+        "fraction of training windows that contain a start site chosen at random; the others begin anywhere",
+        ge=0,
+        le=1,
+    )
+    short: float = field(
+        0.1,
+        "fraction of training windows cut to a random length, so that the model also reads short sequences",
+        ge=0,
+        le=1,
+    )
+    evaluation_windows: Annotated[int, MONITORING] = field(
+        64, "validation windows evaluated in training, at most", ge=1
     )
 
 
-class StartSitesConfig(Section):
-    """A model that predicts the start sites of promoters in all bins of a window, on both strands."""
+class DenseConfig(StartConfig):
+    """A model that predicts start sites at every base of a window, on both strands."""
 
-    bin: int = field(
-        20, "bin size, bp: the interval of one score", ge=1, le=LONGEST_WINDOW
-    )
-    window: int = field(3000, "length of the input, bp", ge=1, le=LONGEST_WINDOW)
-    widen: int = field(
-        20,
-        "a bin is positive if a start site is in it, or within this distance, bp",
+    window: int = field(4000, "length of the input, bp", ge=1, le=LONGEST_WINDOW)
+    margin: int = field(
+        500,
+        "bp at each end of a window that are only context; adjacent windows overlap by twice as much",
         ge=0,
     )
-    shift_bp: int = field(25, "largest random shift of a training window, bp", ge=0)
-    initial: Literal["pretrained", "random"] = field(
-        "pretrained", "initialization: the pretrained encoder, or random weights"
+    smoothing_bp: int = field(
+        30,
+        "distance from a start site at which labels have fallen from 1 to 0, bp",
+        ge=0,
     )
+    bin: int = field(20, "bp whose tokens are read together, before single bases", ge=1)
+    bin_layers: int = field(1, "attention layers across the bins of a window", ge=0)
     kmers: int = field(
         6,
         "k of the k-mers around each base of a token, as encoder.kmers, also of an encoder that was "
@@ -64,44 +66,16 @@ class StartSitesConfig(Section):
         ge=0,
         le=8,
     )
-    bin_layers: int = field(1, "attention layers across the bins of a window", ge=0)
-    dropout: float | None = field(
-        0.1, "dropout in fine-tuning; none: the encoder's", ge=0, lt=1
+    channels: int = field(48, "channels of the convolutions over bases", ge=1)
+    layers_before: int = field(
+        3, "convolutions before the encoder, after the first one", ge=0, le=10
     )
-    positive_weight: float = field(8.0, "weight of a positive label in the loss", gt=0)
+    layers_after: int = field(2, "convolutions after the encoder", ge=0, le=10)
     num_gpus: int = field(
         1, "torchrun processes for the training", ge=1, le=MOST_PROCESSES
     )
-    training: StartSitesTrainingConfig = StartSitesTrainingConfig()
+    training: DenseTrainingConfig = DenseTrainingConfig()
 
     def _faults(self) -> Iterator[str]:
-        if self.window < self.bin or (self.window - self.bin) % 2:
-            yield f"window {self.window} must be at least bin {self.bin} and differ from it by an even number"
-
-    @property
-    def chromatin(self) -> ChromatinConfig:
-        """The section `chromatin` of this model: all bins of a window are trained and scored together."""
-        bins = 2 * ((self.window - self.bin) // 2 // self.bin) + 1
-        return ChromatinConfig.model_validate(
-            {
-                "num_gpus": self.num_gpus,
-                "data": {
-                    "tracks": TSS,
-                    "label": "any",
-                    "negative_fraction": 1.0,
-                    **self.model_dump(include={"bin", "window", "widen", "shift_bp"}),
-                },
-                "model": {
-                    "pooling": "bin",
-                    "ensemble": False,
-                    **self.model_dump(include={"initial", "bin_layers", "dropout"}),
-                },
-                "training": {
-                    "positive_weight": self.positive_weight,
-                    "bins_per_window": bins,
-                    **self.training.model_dump(),
-                },
-                "calibration": {"bins": 0},
-                "evaluation": {"center_fraction": SCORED_CENTER},
-            }
-        )
+        if self.window <= 2 * self.margin:
+            yield f"window {self.window} must be longer than two margins of {self.margin}"

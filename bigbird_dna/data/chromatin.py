@@ -7,10 +7,8 @@ import numpy.typing as npt
 
 from bigbird_dna.config.chromatin import (
     DEEPSEA,
-    TSS,
 )
 from bigbird_dna.config.run import Config
-from bigbird_dna.disk.atomic import scratch_directory
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.chromatin.dataset import (
     ChromatinData,
@@ -20,9 +18,7 @@ from bigbird_dna.genome.chromatin.deepsea import build_deepsea
 from bigbird_dna.genome.chromatin.tracks import (
     read_tracks,
     tracks_from_folder,
-    tss_tracks,
 )
-from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sources import (
     chromatin_files,
@@ -90,8 +86,7 @@ def prepare_data(
 ) -> None:
     """Write the data set `output` as configured in the sections `genome` and `chromatin.data`.
 
-    `tracks` (a table, a folder of peaks, or the promoters whose start sites are the tracks if
-    chromatin.data.tracks is "tss") and `blacklist` (BED) default to those of the configuration. If
+    `tracks` (a table or a folder of peaks) and `blacklist` (BED) default to those of the configuration. If
     chromatin.data.tracks is "deepsea", `bundle` and `bins` default to the run's downloads.
     """
     data = config.chromatin.data
@@ -136,22 +131,18 @@ def prepare_data(
         valid_regions=data.valid_regions,
         test_regions=data.test_regions,
     )
-    with scratch_directory() as scratch:
-        # The peaks of start sites are written to the scratch directory.
-        if data.tracks == TSS:
-            table = tss_tracks(read_loci(source), scratch)
-        elif source.is_dir():
-            table = tracks_from_folder(source, data.group, data.track_names)
-        else:
-            table = read_tracks(source)
+    if source.is_dir():
+        table = tracks_from_folder(source, data.group, data.track_names)
+    else:
+        table = read_tracks(source)
 
-        build_dataset(
-            output,
-            genome,
-            assembly,
-            table,
-            splits,
-            data,
-            seed=config.seed,
-            blacklist=blacklist or files.get("blacklist"),
-        )
+    build_dataset(
+        output,
+        genome,
+        assembly,
+        table,
+        splits,
+        data,
+        seed=config.seed,
+        blacklist=blacklist or files.get("blacklist"),
+    )

@@ -30,10 +30,10 @@ from bigbird_dna.explanation.targets import (
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence_tables import COLUMNS
 from bigbird_dna.model.catalog import result_origin
-from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.inference import cpu_threads
 from bigbird_dna.model.model import LoadedModel
+from bigbird_dna.model.start_sites import LoadedStartSiteModel
 from bigbird_dna.reporting.logos import draw_logo
 from bigbird_dna.scoring.writers import open_writer
 from bigbird_dna.tokens.interface import BASES
@@ -107,11 +107,7 @@ def explain(
     columns = chosen_outputs(loaded, tracks, MOST_OUTPUTS)
     names = [output_names(loaded)[column] for column in columns]
     if views is None:
-        views = (
-            1
-            if isinstance(loaded, LoadedChromatinModel) and loaded.predicts_tss
-            else VIEWS
-        )
+        views = 1 if isinstance(loaded, LoadedStartSiteModel) else VIEWS
 
     # All targets are read and checked before anything is computed.
     windows = read_targets(

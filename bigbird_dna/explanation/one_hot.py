@@ -39,6 +39,7 @@ from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.ensemble import EnsembleSum
 from bigbird_dna.model.inference import prediction_lock
 from bigbird_dna.model.promoter import LoadedClassifier, added_logits, promoter_rows
+from bigbird_dna.model.start_sites import LoadedStartSiteModel, site_inputs
 from bigbird_dna.tokens.interface import BASES
 
 # Axes: N sequences, L their bases or tokens, 4 bases A C G T, D width, T outputs; M substitutions.
@@ -47,7 +48,7 @@ _AT_ONCE = 64  # windows that are embedded at a time
 
 
 class OneHotModel(nn.Module):
-    """Scores (N, T) of one-hot sequences (N, 4, L) by a promoter, chromatin or sequence model.
+    """Scores (N, T) of one-hot sequences (N, 4, L) by a model of promoters, start sites, tracks or sequences.
 
     Scores are those of `view_scores` in one `view`; `columns` selects outputs. A column of zeros is an N.
     Only the bases in `span` have gradients. They are computed on the CPU and take more time than scores: each
@@ -97,8 +98,11 @@ class OneHotModel(nn.Module):
         # One-hot values of the substitutions (M,): all 0, but with gradients.
         factors = x[rows, letters_after, places]
 
-        windows: _BinWindows | _WholeWindows
-        if isinstance(model, LoadedChromatinModel):
+        windows: _BinWindows | _WholeWindows | _BaseWindows
+        if isinstance(model, LoadedStartSiteModel):
+            of_changes = rows, letters_after, places - view.cut[0], factors
+            windows = _BaseWindows(model, texts, view, of_changes)
+        elif isinstance(model, LoadedChromatinModel):
             windows = _BinWindows(model, texts, view)
         else:
             windows = _WholeWindows(model, texts, view)
@@ -129,6 +133,8 @@ class OneHotModel(nn.Module):
 
             logits = windows.logits(count).float()
 
+        if isinstance(model, LoadedStartSiteModel):
+            return logits
         if not isinstance(model, LoadedChromatinModel):
             return model.score(logits)
 
@@ -138,7 +144,7 @@ class OneHotModel(nn.Module):
 
 def _token_changes(
     encoder: Encoder,
-    windows: "_BinWindows | _WholeWindows",
+    windows: "_BinWindows | _WholeWindows | _BaseWindows",
     lengths: NDArray[Any],
     rows: Tensor,
     places: Tensor,
@@ -219,6 +225,49 @@ class _BinWindows:
         ids, lengths = pad(self.ids[:count], self.pad_id)
         logits = self.network(ids, lengths, self.spans[:count], self.central)
         return logits[:, 0]  # type: ignore[no-any-return]
+
+
+class _BaseWindows:
+    """Windows as a model of start sites reads them in a view; methods as of `_BinWindows`.
+
+    `changes` are the rows, new bases, places and one-hot values of substitutions, which convolutions read.
+    """
+
+    def __init__(
+        self,
+        model: LoadedStartSiteModel,
+        texts: Sequence[str],
+        view: View,
+        changes: tuple[Tensor, Tensor, Tensor, Tensor],
+    ) -> None:
+        left, right = view.cut
+        read = [text[left : len(text) - right] for text in texts]
+        positions = model.config.max_length
+        self.inputs = site_inputs(model.tokenizer, read, positions, phase=view.phase)
+        self.ids, self.changes = self.inputs.ids, changes
+        self.network, self.pad_id = model.network, model.tokenizer.pad_id
+        self.at = model.row_of(view), model.place_of(view)
+
+    def embed(self, encoder: Encoder, numbers: range) -> Tensor:
+        ids, _ = pad([self.ids[number] for number in numbers], self.pad_id)
+        return encoder.embeddings(ids, None)[:, -ids.shape[1] :]  # type: ignore[no-any-return]
+
+    def added(self, _member: nn.Module) -> Tensor:
+        raise NotImplementedError("models of start sites are no ensembles")
+
+    def logits(self, count: int) -> Tensor:
+        bases, owners = self.inputs.stacked(range(count))
+        one_hot = F.one_hot(bases.long(), UNKNOWN + 1)[..., :UNKNOWN].transpose(1, 2)
+        places = self.changes[2]
+        read = (places >= 0) & (places < bases.shape[1])  # others are cut off
+        rows, letters_after, places, factors = (part[read] for part in self.changes)
+        letters_before = bases[rows, places].long()
+        x = one_hot.to(factors.dtype)
+        x = x.index_put((rows, letters_after, places), factors, accumulate=True)
+        x = x.index_put((rows, letters_before, places), -factors, accumulate=True)
+        ids, lengths = pad(self.ids[:count], self.pad_id)
+        logits: Tensor = self.network(x, ids, lengths, owners)
+        return logits[:, self.at[0], self.at[1], None]
 
 
 class _WholeWindows:

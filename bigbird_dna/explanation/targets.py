@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,35 +12,37 @@ from numpy.typing import NDArray
 from bigbird_dna.console import log
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_choice
 from bigbird_dna.genome.assembly import contig_finder
-from bigbird_dna.genome.chromatin.track import TSS_TRACKS
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import (
     Interval,
     Locus,
     Strand,
     reverse_complement,
-    tss_position,
     window_around,
 )
 from bigbird_dna.genome.sequence_tables import COLUMNS, TableColumns, stream_sequences
 from bigbird_dna.genome.variants import Note, find_change
 from bigbird_dna.genome.vcf import check_assembly, open_vcf, read_vcf
-from bigbird_dna.model.batching import centered_bins
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.model import MADE_FOR, LoadedModel
 from bigbird_dna.model.promoter import LoadedPromoterModel, LoadedSequenceModel
+from bigbird_dna.model.start_sites import STRANDS, LoadedStartSiteModel
 from bigbird_dna.scoring.effects import StartSiteEffects, extended
 from bigbird_dna.scoring.regions import Genome, Region, opened, placed_regions
 
 Fetch = Callable[[int, int], str]
 """The forward bases from a start to an end, of a contig or a sequence, with N beyond it."""
-Scored = LoadedPromoterModel | LoadedSequenceModel | LoadedChromatinModel
+Scored = (
+    LoadedPromoterModel
+    | LoadedSequenceModel
+    | LoadedChromatinModel
+    | LoadedStartSiteModel
+)
 """Models that can be explained."""
 FLANK = 50  # bp on both sides of a variant
 LONGEST = 10_000  # explained bases of a target
 # Explained bases around a start site, whose base is the first one downstream.
 UPSTREAM, DOWNSTREAM = 150, 50
-STRANDS: tuple[Strand, ...] = ("+", "-")
 
 BED, VCF = (".bed", ".bed.gz"), (".vcf", ".vcf.gz", ".vcf.bgz")
 
@@ -142,10 +144,6 @@ def _fetch(genome: Reference, contig: str, start: int, end: int) -> str:
     return genome.fetch(Interval(contig, start, end))
 
 
-def _reads_start_sites(model: Scored) -> TypeGuard[LoadedChromatinModel]:
-    return isinstance(model, LoadedChromatinModel) and model.predicts_tss
-
-
 def _region(model: Scored, what: str, region: Region, fetch: Fetch) -> ExplainedWindow:
     """Return a region as a target; for a model of start sites, around its strongest one."""
     start, end = region.start, region.end
@@ -158,25 +156,17 @@ def _region(model: Scored, what: str, region: Region, fetch: Fetch) -> Explained
             )
 
     site = None
-    if _reads_start_sites(model):
+    if isinstance(model, LoadedStartSiteModel):
         site = start
         if end - start > 1:
             first = (start + end - window) // 2
-            scores = model.window_probabilities(
-                [fetch(first, first + window)], center_fraction=model.scored_center
-            )[0]
-            size = model.settings.bin
-            best = -1.0
-            for begin, score in zip(
-                (first + centered_bins(window, size, len(scores))).tolist(),
-                scores.tolist(),
-                strict=True,
-            ):
-                for way in (region.strand,) if region.strand else STRANDS:
-                    center = tss_position(begin, begin + size, way, size // 2)
-                    value = score[model.tss_columns[way]]
-                    if start <= center < end and value > best:
-                        best, site, strand = value, center, way
+            text = fetch(first, first + window)
+            probs = model.window_probabilities([text])[0]
+            inside = probs[:, start - first : end - first]
+            ways = [region.strand] if region.strand else [*STRANDS]
+            inside = inside[[STRANDS.index(way) for way in ways]]
+            row, column = np.unravel_index(inside.argmax(), inside.shape)
+            site, strand = start + int(column), ways[int(row)]
 
     if end - start == 1:
         reach = (UPSTREAM, DOWNSTREAM) if site is not None else None
@@ -197,7 +187,7 @@ def _in_window(
     """Return a region in the window around a start site; None: in the center of a window."""
     contig, start, end, strand = region.contig, region.start, region.end, region.strand
     if site is not None:
-        assert isinstance(model, LoadedChromatinModel)
+        assert isinstance(model, LoadedStartSiteModel)
         window = window_around(Locus(contig, site, strand, ""), *model.tss_reach)
         start, end = max(start, window.start), min(end, window.end)
     else:
@@ -241,7 +231,7 @@ def _variants(
                 continue
 
             around, site, moved = min(flank, (window - longer) // 2), None, change
-            if _reads_start_sites(model):
+            if isinstance(model, LoadedStartSiteModel):
                 effects = StartSiteEffects(model)
                 found, texts, bins = effects.inputs(change, reference, 0.25)
                 if not texts:
@@ -295,11 +285,10 @@ def _spliced(text: str, offset: int, start: int, end: int) -> str:
 
 def output_names(model: Scored) -> list[str]:
     """Names of a model's outputs, in order; start sites are those on the strand that is read."""
+    if isinstance(model, LoadedStartSiteModel):
+        return ["TSS"]
     if isinstance(model, LoadedChromatinModel):
-        names = [track.name for track in model.tracks]
-        if model.predicts_tss:
-            names = ["TSS" if name == TSS_TRACKS["+"] else name for name in names]
-        return names
+        return [track.name for track in model.tracks]
     if isinstance(model, LoadedSequenceModel):
         return [*model.settings.outputs]
     return ["promoter"]
@@ -311,11 +300,8 @@ def chosen_outputs(model: Scored, pattern: str | None, most: int) -> list[int]:
     `UsageError` if there are more than `most`, or a pattern is given for a model with one output.
     """
     names = output_names(model)
-    if pattern is not None and (len(names) == 1 or _reads_start_sites(model)):
+    if pattern is not None and len(names) == 1:
         raise UsageError(f"tracks: {model.name} has one output")
-
-    if _reads_start_sites(model):
-        return [model.tss_columns["+"]]
 
     if isinstance(model, LoadedChromatinModel):
         columns = model.columns(pattern)

@@ -11,10 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bigbird_dna.baselines.dyads import TrackWords
-from bigbird_dna.config.chromatin import (
-    TSS,
-    ChromatinConfig,
-)
+from bigbird_dna.config.chromatin import ChromatinConfig
 from bigbird_dna.config.run import Config
 from bigbird_dna.data.chromatin import BinWindows, checked_window, sample
 from bigbird_dna.data.predictions import NETWORK
@@ -449,9 +446,6 @@ class ChromatinTask(FinetuningTask[tuple[dict[str, Any], Members | None]]):
             "labels_sha256": self.labels_sha256,
             "reference": self.reference.path.name,
         }
-        if self.section.data.tracks == TSS:
-            provenance["promoters"] = self.run.promoters.source
-
         model = self.model(trained.network)
         write_trained(directory, model, trained, provenance, metrics)
         return metrics

@@ -11,6 +11,7 @@ from scipy.special import expit
 from torch import nn
 
 from bigbird_dna.config.run import Config
+from bigbird_dna.config.training import StartConfig
 from bigbird_dna.console import log
 from bigbird_dna.data.predictions import MODEL, NETWORK
 from bigbird_dna.data.promoter_windows import (
@@ -72,6 +73,10 @@ class PromoterTask(ClassifierTask[tuple[pd.DataFrame, Members | None]]):
         self.negative_set, self.shuffle_labels = negative_set, shuffle_labels
 
     @property
+    def initial(self) -> tuple[str, StartConfig]:
+        return "promoters.classifier", self.section.classifier
+
+    @property
     def shift_bp(self) -> int:  # type: ignore[override]
         return int(self.config.shift_bp)
 
@@ -120,7 +125,7 @@ class PromoterTask(ClassifierTask[tuple[pd.DataFrame, Members | None]]):
 
     @cached_property
     def settings(self) -> PromoterSettings:
-        model = self.section.model
+        model = self.section.classifier
         upstream, downstream = self.section.windows.sides
         return PromoterSettings(
             upstream=upstream,

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.run import Config, stage_values
+from bigbird_dna.config.training import StartConfig
 from bigbird_dna.console import log
 from bigbird_dna.model.batching import pad, truncated
 from bigbird_dna.model.directory import build_network, make_model
@@ -71,12 +72,18 @@ class FinetuningTask(Task[nn.Module, M]):
             return load_tokenizer(self.tokenizer_path)
 
         return initialization(
-            f"{self.name}.model",
-            self.section.model,
-            self.run.encoder,
-            new_tokenizer,
-            self.pretrained,
+            *self.initial, self.configured_encoder, new_tokenizer, self.pretrained
         )
+
+    @property
+    def initial(self) -> tuple[str, StartConfig]:
+        """The configuration of the initial encoder, with its name."""
+        return f"{self.name}.model", self.section.model
+
+    @property
+    def configured_encoder(self) -> EncoderConfig:
+        """The encoder's configuration, without what its tokenizer decides."""
+        return self.run.encoder
 
     @property
     @abstractmethod

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from bigbird_dna.config.chromatin import DEEPSEA, NOT_FILES, SIMULATED, TSS
+from bigbird_dna.config.chromatin import DEEPSEA, NOT_FILES, SIMULATED
 from bigbird_dna.errors import ConfigError, UsageError, one_of
 from bigbird_dna.genome.assembly import DEMO, Assembly, open_assembly
 
@@ -112,9 +112,6 @@ def chromatin_files(config: "Config") -> dict[str, Path]:
         if name is not None:
             found[role] = locate(name, config.data_dir)
 
-    if tracks == TSS:
-        found["tracks"] = paths.promoters
-
     return found
 
 
@@ -172,10 +169,6 @@ def find_inputs(config: "Config", *, data_sets: bool = True) -> Inputs:
     """
     genome, promoters, paths = config.genome, config.promoters, config.paths
     data, sequences = config.chromatin.data, config.sequences
-    if data.tracks == TSS and not config.has_promoters:
-        raise ConfigError(
-            f"chromatin.data.tracks: {TSS} needs promoters.source, the annotated start sites"
-        )
 
     entries = [
         ("reference", "genome.reference", genome.reference),

@@ -16,6 +16,7 @@ from bigbird_dna.model.model import (
     calibration_of,
 )
 from bigbird_dna.model.promoter import LoadedPromoterModel
+from bigbird_dna.model.start_sites import LoadedStartSiteModel
 from bigbird_dna.model.weights import RECORD
 
 
@@ -42,10 +43,14 @@ def describe_model(model: LoadedModel) -> dict[str, str]:
         if model.settings.negative_set:
             facts["negative set"] = model.settings.negative_set
 
+    if isinstance(model, LoadedStartSiteModel):
+        facts["window"] = (
+            f"{model.settings.window:,} bp, predicts start sites at every base, on both strands"
+        )
+
     if isinstance(model, LoadedChromatinModel):
         window, bin = model.settings.window, model.settings.bin
-        what = "TSSs in bins" if model.predicts_tss else "the central bin"
-        facts["window"] = f"{window:,} bp, predicts {what} of {bin:,} bp"
+        facts["window"] = f"{window:,} bp, predicts the central bin of {bin:,} bp"
         facts["tracks"] = _text([track.name for track in model.tracks])
         facts["networks"] = f"{model.settings.members:,}"
 

@@ -10,13 +10,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from bigbird_dna.config.section import SCORED_CENTER
 from bigbird_dna.errors import UsageError, check_at_least_one, check_fraction
-from bigbird_dna.genome.chromatin.track import TSS_TRACKS, Track, select_tracks
+from bigbird_dna.genome.chromatin.track import Track, select_tracks
 from bigbird_dna.genome.given_sequences import Sequences, fit_windows, read_sequences
 from bigbird_dna.genome.sequence import (
     Interval,
-    Strand,
     fraction_n,
     reverse_complement,
     window_start,
@@ -57,30 +55,6 @@ class LoadedChromatinModel(LoadedModel):
     def tracks(self) -> list[Track]:
         """The predicted tracks, in the order of the outputs."""
         return self.settings.track_list
-
-    @cached_property
-    def predicts_tss(self) -> bool:
-        """Whether the tracks are the start sites on both strands, and nothing else."""
-        names = {track.name for track in self.tracks}
-        return names == {*TSS_TRACKS.values()} and self.settings.opposites is not None
-
-    @cached_property
-    def tss_columns(self) -> dict[Strand, int]:
-        """Output columns of the start sites on each strand; `ValueError` if the model does not have them."""
-        names = [track.name for track in self.tracks]
-        return {strand: names.index(name) for strand, name in TSS_TRACKS.items()}
-
-    @property
-    def scored_center(self) -> float:
-        """Fraction of a window, around its center, whose bins are scored in a scan; 0: the central bin."""
-        return SCORED_CENTER if self.settings.pooling == "bin" else 0.0
-
-    @property
-    def tss_reach(self) -> tuple[int, int]:
-        """Number of bp of a window before the TSS of its central bin, and from it on."""
-        window, size = self.settings.window, self.settings.bin
-        before = int(centered_bins(window, size, 1)[0]) + size // 2
-        return before, window - before
 
     def columns(self, pattern: str | None) -> list[int]:
         """Output columns of the tracks that `pattern` selects (see `select_tracks`), in order; None: all."""

@@ -55,8 +55,10 @@ from bigbird_dna.model.settings import (
     QuestionAnsweringSettings,
     SequenceSettings,
     Settings,
+    StartSiteSettings,
     Task,
 )
+from bigbird_dna.model.start_sites import LoadedStartSiteModel, StartSiteNetwork
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.load import load_tokenizer, tokenizer_file
 
@@ -92,6 +94,7 @@ CLASSES: Mapping[str, type[LoadedModel]] = {
     "promoter": LoadedPromoterModel,
     "sequences": LoadedSequenceModel,
     "chromatin": LoadedChromatinModel,
+    "start-sites": LoadedStartSiteModel,
     "encoder": LoadedModel,
 }
 """Class of the models of a task; all tasks that are not listed have that of bare encoders."""
@@ -123,6 +126,8 @@ def build_network(
             network = ChromatinEnsemble(
                 ChromatinNetwork(config, settings) for _ in range(settings.members)
             )
+        case StartSiteSettings():
+            network = StartSiteNetwork(config, settings)
         case ClassifierSettings():
             outputs = 1
             if isinstance(settings, SequenceSettings):

@@ -318,15 +318,15 @@ class BinLayers(nn.Module):
         self.layers = nn.ModuleList(Layer(config, index) for index in range(layers))
         initialize(self.layers, config.hidden)
 
-    def forward(self, bins: Tensor) -> Tensor:
-        """Bin vectors updated with the vectors of all bins."""
+    def forward(self, bins: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Bin vectors updated with the vectors of all bins, of the first `lengths` (B,) if given."""
         head_width = self.config.hidden // self.config.heads
         turns = rotation(bins.shape[1], head_width, BIN_ROTARY_BASE, bins.device)
         bins = self.norm(bins)
-        if self.packed is not None and self.packed.take(bins, None):
+        if self.packed is not None and self.packed.take(bins, lengths):
             return self.packed.run(bins, turns)
         for layer in self.layers:
-            bins = layer(bins, None, turns)
+            bins = layer(bins, lengths, turns)
         return bins
 
 

@@ -37,6 +37,7 @@ MADE_FOR: dict[Task, str] = {
     "pretraining": "pretraining, as initial weights for other models",
     "promoter": "promoters",
     "chromatin": "chromatin tracks",
+    "start-sites": "start sites of promoters",
     "sequences": "labeled sequences",
     "classification": "sequence classification, with HuggingFace's BigBird",
     "question-answering": "question answering on a text",

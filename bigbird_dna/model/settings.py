@@ -13,6 +13,7 @@ Task = Literal[
     "pretraining",
     "promoter",
     "chromatin",
+    "start-sites",
     "sequences",
     "classification",
     "question-answering",
@@ -196,6 +197,20 @@ class ChromatinSettings(Settings):
         ]
 
 
+class StartSiteSettings(Settings):
+    """Settings of a model of start sites: what it reads at once, and its convolutions."""
+
+    task: ClassVar[Task] = "start-sites"
+    window: int = Field(ge=1, le=LONGEST_WINDOW)  # bp read at once
+    margin: int = Field(ge=0)  # bp at each end of a window whose bases are only context
+    bin: int = Field(ge=1)  # bp whose tokens are read together
+    bin_layers: int = Field(ge=0)  # attention layers across bins
+    smoothing: int = Field(ge=0)  # bp around a site at which labels fall to zero
+    channels: int = Field(ge=1)  # of the convolutions
+    layers_before: int = Field(ge=0)  # residual convolutions before the encoder
+    layers_after: int = Field(ge=0)  # and after it
+
+
 SETTINGS: dict[str, type[Settings]] = {
     kind.task: kind
     for kind in (
@@ -206,6 +221,7 @@ SETTINGS: dict[str, type[Settings]] = {
         PromoterSettings,
         SequenceSettings,
         ChromatinSettings,
+        StartSiteSettings,
     )
 }
 """Settings class by task; see `register_settings` for those of other packages."""

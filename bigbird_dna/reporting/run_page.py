@@ -80,7 +80,9 @@ def report_run(run: Path, config: Path | None = None) -> str:
     models = (
         {"loss": {"pretraining": paths.pretrained}} if settings.has_pretraining else {}
     )
-    if settings.has_promoters:
+    if settings.has_dense:
+        models["finetuning_loss"] = {"start sites": paths.start_sites_model}
+    elif settings.has_promoters:
         names = (*settings.promoters.windows.negative_sets, CONTROL)
         models["finetuning_loss"] = {name: paths.promoter_model(name) for name in names}
 
@@ -124,7 +126,7 @@ def summarize(config: Config, paths: RunPaths) -> pd.DataFrame:
     aurocs = {f"auroc{end}": f"value{end}" for end in ENDS}
 
     path = report / "scan.tsv"
-    if config.start_sites is not None and path.is_file():
+    if config.has_dense and path.is_file():
         with reading(path, "not a table of evaluate scan", LookupError, ValueError):
             table = pd.read_csv(path, sep="\t")
             table["task"] = table["within"].map("calls within {:,} bp of a TSS".format)
@@ -133,7 +135,7 @@ def summarize(config: Config, paths: RunPaths) -> pd.DataFrame:
             tables.append(table)
 
     path = report / "promoters.tsv"
-    if config.has_promoters and path.is_file():
+    if config.has_promoter_windows and path.is_file():
         with reading(
             path, "not a table of evaluate promoters", LookupError, ValueError
         ):
@@ -257,7 +259,7 @@ def run_page(config: Config, paths: RunPaths, rows: pd.DataFrame) -> str:
                 tables[path.stem] = read_page_table(path)
 
     models = {}
-    if config.has_promoters:
+    if config.has_promoter_windows:
         for name in config.promoters.windows.negative_sets:
             models[f"promoters, {name} negatives"] = paths.promoter_model(name)
 

@@ -51,11 +51,11 @@ from bigbird_dna.genome.splits import find_named, format_named_region
 from bigbird_dna.model.catalog import changed_file, find_target, result_origin
 from bigbird_dna.model.inference import computation
 from bigbird_dna.model.model import METRICS, LoadedModel
-from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.weights import RECORD
-from bigbird_dna.scoring.promoters import scan_step, warn_of_short_records
+from bigbird_dna.scoring.promoters import warn_of_short_records
 from bigbird_dna.scoring.scan import (
     BOTH_STRANDS,
+    STRIDE,
     ScanModel,
     ScoredWindow,
     count_scores,
@@ -146,7 +146,7 @@ def call_promoters(
     least = _lowest_score(expected, fdr)
     meaning = (
         f"probability of an annotated TSS of the strand within {expected.within} bp, which no better call "
-        f"took; calls are {expected.suppress} bp apart, from windows every {expected.stride} bp"
+        f"took; calls are {expected.suppress} bp apart, from scores every {expected.stride} bp"
     )
     with (
         computation(precision, device, threads, narrow=False) as stated_precision,
@@ -164,13 +164,12 @@ def call_promoters(
         origin["precision"] = meaning
         lengths = scan_fasta(file)  # of all records, before anything is computed
         selected = selected_records(lengths, contigs, file)
-        is_window = isinstance(scan_model, LoadedPromoterModel)
         scanned = scan_contigs(
             file,
             selected,
             scan_model,
             strands,
-            stride=expected.stride if is_window else None,
+            stride=expected.stride,
             max_n=max_n,
             batch_size=batch_size,
             device=device,
@@ -216,7 +215,7 @@ def scan_contigs(
 
     `options` are those of `scan_records`.
     """
-    warn_of_short_records(lengths.values(), model, max_n)
+    warn_of_short_records(lengths.values(), model)
     batches = scan_records(
         fasta,
         lengths,
@@ -317,7 +316,7 @@ def calibrate_calls(
         Test contigs or regions, which were used neither for training nor validation; (): those held out for
         testing in the model's training, if the genome has them.
     stride, suppress, within
-        Distance of a promoter model's windows (None: 10), distance to which a call silences others, and the
+        Bases of a row, or distance of a promoter model's windows (None: 10), distance to which a call silences others, and the
         largest distance of a correct call to its TSS, in bp.
     batch_size, device, threads
         As for `score_promoters`.
@@ -331,7 +330,7 @@ def calibrate_calls(
     target = find_target(path, output)
     model = load_scan_model(target)
     assert model.path is not None
-    step = scan_step(model, stride)
+    step = stride or STRIDE
     lengths = scan_fasta(reference)
     held_out = _held_out_regions(model, lengths, reference)
     contigs = contig_names(contigs) or held_out["valid"]

@@ -22,7 +22,6 @@ from bigbird_dna.genome.sequence import (
     Strand,
     fraction_n,
     reverse_complement,
-    tss_position,
 )
 from bigbird_dna.genome.variants import (
     Change,
@@ -31,9 +30,9 @@ from bigbird_dna.genome.variants import (
     right_shift,
     window_offsets,
 )
-from bigbird_dna.model.batching import centered_bins
 from bigbird_dna.model.chromatin import LoadedChromatinModel
-from bigbird_dna.model.model import calibration_of, finish_of
+from bigbird_dna.model.model import calibration_of
+from bigbird_dna.model.start_sites import STRANDS, LoadedStartSiteModel
 
 OFFSETS = 4
 """Number of window offsets over which effects on tracks and likelihoods are averaged."""
@@ -186,27 +185,28 @@ class SiteEffect(NamedTuple):
     strand: Strand
     ref: float
     alt: float
-    bin: int  # number of the bin
+    place: int  # of its base, from the start of the longer allele on
 
 
-class AlleleBins(NamedTuple):
-    """The bins of an allele: `begins` (K,) are their starts, from the start of the longer allele on."""
+class AlleleBases(NamedTuple):
+    """The bases around an allele (K,) whose start sites are compared."""
 
-    begins: NDArray[np.int64]
+    places: NDArray[np.int64]  # from the start of the longer allele on
     longer: int  # bp
-    on_contig: NDArray[np.bool_]  # (K,)
-    sites: list[tuple[int, Strand, int]]  # position in the reference, strand, bin
+    on_contig: NDArray[np.bool_]
+    positions: NDArray[
+        np.int64
+    ]  # (2, K), in the reference, of a start site on either strand
 
 
 _AT = "at the TSS position with the largest change either way"
 
 
 class StartSiteEffects:
-    """Changes of the bins of a chromatin model whose tracks are the start sites on both strands.
+    """Changes of the start sites that a model predicts around a variant, on both strands.
 
-    One window around the variant has many bins on both strands. A bin is compared with the bin at the same
-    distance from the variant when ALT is in place: left of the variant, both windows begin at the same base;
-    right of it, they end at the same base. Bases that do not change are therefore at the same place in both
+    A base is compared with the base at the same distance from the variant when ALT is in place: left of the
+    variant, both windows begin at the same base; right of it, they end at the same base. Bases that do not change are therefore at the same place in both
     windows, and the longer allele is at the center of its window. An insertion or deletion extends from the
     leftmost to the rightmost position at which it can be written.
     """
@@ -234,23 +234,20 @@ class StartSiteEffects:
         (
             "PROMOTER_SUM_PLUS",
             "Float",
-            "Sum of the changes of all bins around ALT on +",
+            "Sum of the changes of all bases around ALT on +",
         ),
         (
             "PROMOTER_SUM_MINUS",
             "Float",
-            "Sum of the changes of all bins around ALT on -",
+            "Sum of the changes of all bases around ALT on -",
         ),
     )
 
-    def __init__(
-        self, model: LoadedChromatinModel, calibrated: bool = False, **computing: Any
-    ) -> None:
+    def __init__(self, model: LoadedStartSiteModel, **computing: Any) -> None:
         self.model = model
         self.computing = computing
-        self.size = model.settings.bin
-        self.tracks = model.tss_columns
-        self.finish = finish_of(model, calibrated)
+        margin = model.settings.margin
+        self.scored = slice(margin, model.settings.window - margin)
 
     def inputs(self, change: Change, reference: Reference, max_n: float) -> Inputs:
         """Return the windows of REF and ALT that begin, and those that end, at the same base."""
@@ -259,8 +256,7 @@ class StartSiteEffects:
         length = reference.contigs[contig]
         longer, shorter = max(map(len, alleles)), min(map(len, alleles))
         window = self.model.settings.window
-        count = self.model.bins_together(self.model.scored_center)
-        if longer > count * self.size:
+        if longer > len(range(window)[self.scored]):
             return (Note.TOO_LONG,), (), None
 
         before = reference.fetch(Interval(contig, start - window, start))
@@ -285,78 +281,68 @@ class StartSiteEffects:
         if max(map(fraction_n, texts)) > max_n:
             return (Note.TOO_MANY_N, *edge), (), None
 
-        begins = centered_bins(window, self.size, count) - left
-        on_contig = start + begins >= 0
-        on_contig &= begins + self.size - longer <= length - end
-        sites = []
-        for number in np.flatnonzero(on_contig).tolist():
-            begin = int(begins[number])
-            for strand in self.tracks:
-                center = tss_position(begin, begin + self.size, strand, self.size // 2)
-                position = start + moved(center, strand, longer, len(alleles[0]))
-                sites.append((position, strand, number))
-
-        if not sites:
+        places = np.arange(window)[self.scored] - left
+        on_contig = (start + places >= 0) & (places + 1 - longer <= length - end)
+        if not on_contig.any():
             return (Note.NO_SITE, *edge), (), None
 
-        return edge, texts, AlleleBins(begins, longer, on_contig, sites)
+        positions = np.array(
+            [
+                [
+                    start + moved(place, strand, longer, len(alleles[0]))
+                    for place in places.tolist()
+                ]
+                for strand in STRANDS
+            ]
+        )
+        return edge, texts, AlleleBases(places, longer, on_contig, positions)
 
     def predict(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the probabilities (N, K, T) of the bins of windows, means over both strands."""
-        values = self.model.window_probabilities(
-            texts, center_fraction=self.model.scored_center, **self.computing
-        )
-        return check_probabilities(
-            values if self.finish is None else self.finish(values)
-        )
+        """Return the probabilities (N, 2, K) at the bases of windows, means over both strands."""
+        values = self.model.window_probabilities(texts, **self.computing)
+        return check_probabilities(values[..., self.scored])
 
-    def row(self, bins: AlleleBins, values: NDArray[np.float32]) -> list[Any]:
+    def row(self, bases: AlleleBases, values: NDArray[np.float32]) -> list[Any]:
         """Return the cells of `columns`; the position of the site is 1-based."""
-        position, strand, site_ref, site_alt, _ = self.largest(bins, values)
-        ref, alt = self.compared(bins, values)
-        sums = (alt - ref)[bins.on_contig].sum(0).tolist()
-        scores = [site_ref, site_alt, site_alt - site_ref]
-        return [
-            *scores,
-            position + 1,
-            strand,
-            sums[self.tracks["+"]],
-            sums[self.tracks["-"]],
-        ]
+        position, strand, site_ref, site_alt, _ = self.largest(bases, values)
+        ref, alt = self.compared(bases, values)
+        sums = (alt - ref)[:, bases.on_contig].sum(1).tolist()
+        return [site_ref, site_alt, site_alt - site_ref, position + 1, strand, *sums]
 
     def info(self, row: Sequence[Any]) -> list[str]:
         """Return the values of `info_keys` for the cells of a row."""
         return [decimal(cell) for cell in row]
 
-    def largest(self, bins: AlleleBins, values: NDArray[np.float32]) -> SiteEffect:
+    def largest(self, bases: AlleleBases, values: NDArray[np.float32]) -> SiteEffect:
         """Return the site with the largest change; ties go to the leftmost, then to the forward strand."""
-        ref, alt = self.compared(bins, values)
-        effects = []
-        for position, strand, number in bins.sites:
-            at = number, self.tracks[strand]
-            effect = position, strand, float(ref[at]), float(alt[at]), number
-            effects.append(SiteEffect(*effect))
-        return min(
-            effects,
-            key=lambda site: (-abs(site.alt - site.ref), site.position, site.strand),
+        ref, alt = self.compared(bases, values)
+        change = np.where(bases.on_contig, np.abs(alt - ref), -1)
+        rows, columns = np.nonzero(change == change.max())
+        first = np.lexsort((rows, bases.positions[rows, columns]))[0]
+        at = int(rows[first]), int(columns[first])
+        return SiteEffect(
+            int(bases.positions[at]),
+            STRANDS[at[0]],
+            float(ref[at]),
+            float(alt[at]),
+            int(bases.places[at[1]]),
         )
 
     def compared(
-        self, bins: AlleleBins, values: NDArray[np.float32]
+        self, bases: AlleleBases, values: NDArray[np.float32]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the probabilities (K, T) of both alleles; the bin at their center has the mean of both."""
-        side = np.sign(2 * bins.begins + self.size - bins.longer)  # −1 left, 1 right
+        """Return the probabilities (2, K) of both alleles; the base at their center has the mean of both."""
+        side = np.sign(2 * bases.places + 1 - bases.longer)  # −1 left, 1 right
         left, right = values.astype(np.float64).reshape(2, 2, *values.shape[1:])
-        weight = side[:, None]
-        ref, alt = left * (1 - weight) / 2 + right * (1 + weight) / 2
+        ref, alt = left * (1 - side) / 2 + right * (1 + side) / 2
         return ref, alt
 
-    def place(self, bins: AlleleBins, effect: SiteEffect, allele: int) -> int:
+    def place(self, bases: AlleleBases, effect: SiteEffect, allele: int) -> int:
         """Return where the start site of an effect is, from the start of an allele of `allele` bp on."""
-        begin = int(bins.begins[effect.bin])
-        if 2 * begin + self.size > bins.longer:
-            begin += allele - bins.longer  # at the same distance from the allele's end
-        return tss_position(begin, begin + self.size, effect.strand, self.size // 2)
+        if 2 * effect.place + 1 > bases.longer:
+            # At the same distance from the allele's end.
+            return effect.place + allele - bases.longer
+        return effect.place
 
 
 def extended(change: Change, reference: Reference) -> Change:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bigbird_dna.model import chromatin, directory, model, promoter
+from bigbird_dna.model import chromatin, directory, model, promoter, start_sites
 from bigbird_dna.scoring.regions import Genome, opened, read_regions
 from bigbird_dna.scoring.tracks import predict_regions
 from bigbird_dna.scoring.variants import variant_effects
@@ -43,6 +43,11 @@ class PromoterModel(promoter.LoadedPromoterModel, Model):
 @dataclass(frozen=True, repr=False)
 class SequenceModel(promoter.LoadedSequenceModel, Model):
     """A model of labeled sequences, for windows without a position in a genome."""
+
+
+@dataclass(frozen=True, repr=False)
+class StartSiteModel(start_sites.LoadedStartSiteModel, Model):
+    """A model of start sites: predicts the probability of one at every base, on both strands."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,5 +119,6 @@ CLASSES: dict[str, type[model.LoadedModel]] = {
     "promoter": PromoterModel,
     "sequences": SequenceModel,
     "chromatin": ChromatinModel,
+    "start-sites": StartSiteModel,
     "encoder": Model,
 }

@@ -12,9 +12,9 @@ from bigbird_dna.errors import UsageError, check_choice
 from bigbird_dna.genome.fasta import readable, scan_fasta
 from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.model.catalog import result_origin
-from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.inference import computation
 from bigbird_dna.model.model import LoadedModel
+from bigbird_dna.model.start_sites import SHORTEST, LoadedStartSiteModel
 from bigbird_dna.scoring.scan import (
     STRIDE,
     ScanModel,
@@ -79,7 +79,7 @@ def score_promoters(
     Parameters
     ----------
     model
-        A promoter model, or its directory; or a chromatin model of start sites, whose scores are of bins.
+        A model of start sites or of promoter windows, or its directory.
     fasta
         Plain, gzip or bgzip; "-": standard input. Lower case is accepted; IUPAC codes are read as N.
     output
@@ -89,7 +89,8 @@ def score_promoters(
         tsv, bed, bedgraph, bigwig or parquet; None: by the extension of `output`, or tsv.
         Coordinates are 0-based and half-open on the record's forward strand.
     stride, strand
-        Distance of a promoter model's windows in bp, None: 10; "both", "+" or "-".
+        Bases of a row, which has their highest score, or distance of a promoter model's windows, in bp, None:
+        10; "both", "+" or "-".
     contigs, regions
         Only these records; only windows that overlap the regions, which are a BED file or "chr6:1001-2000"
         (1-based, inclusive, as for samtools). bedgraph and bigwig have only the signal in the regions. The
@@ -112,10 +113,10 @@ def score_promoters(
     ------
     UsageError
         An argument is out of range; the output cannot be written; the device does not exist;
-        `stride` is given for a chromatin model; `per_record` is given for bedgraph or bigwig.
+        `per_record` is given for bedgraph or bigwig.
     DataError, ModelError
         The FASTA cannot be read (the message names record and line), or has none of the contigs or regions;
-        the model is neither a promoter model nor one of start sites, or has no calibration.
+        the model is neither of start sites nor of promoter windows, or has no calibration.
 
     Examples
     --------
@@ -138,16 +139,21 @@ def score_promoters(
         )
 
     scan_model = load_scan_model(model)
-    step = scan_step(scan_model, stride)
+    if calibrated and isinstance(scan_model, LoadedStartSiteModel):
+        raise UsageError(
+            f"calibrated: {scan_model.name} has no calibrated scores of bases; `call-promoters` gives each call its "
+            "expected precision"
+        )
+
+    step = stride or STRIDE
     strands = STRANDS[strand]
     with (
         computation(precision, device, threads) as stated_precision,
         readable(fasta) as file,
     ):
-        is_dense = isinstance(scan_model, LoadedChromatinModel)
         options = {
             "--format": format,
-            "--stride": None if is_dense else step,
+            "--stride": step,
             "--strand": strand,
             "--contig": list(contigs),
             "--regions": regions,
@@ -164,7 +170,7 @@ def score_promoters(
         if places is not None:
             selected = {name: lengths[name] for name in lengths if places.on(name)}
 
-        warn_of_short_records(selected.values(), scan_model, max_n)
+        warn_of_short_records(selected.values(), scan_model)
         batches = scan_records(
             file,
             selected,
@@ -215,17 +221,6 @@ def score_promoters(
     return ScanCounts(len(selected), counts[True], counts[False])
 
 
-def scan_step(model: ScanModel, stride: int | None) -> int:
-    """Return the distance of adjacent scores in bp; `UsageError` for a stride of a model of bins."""
-    if not isinstance(model, LoadedChromatinModel):
-        return stride or STRIDE
-    if stride is not None:
-        raise UsageError(
-            f"stride {stride}: {model.name} scores bins of {model.settings.bin} bp"
-        )
-    return model.settings.bin
-
-
 def _cells(row: ScoredWindow) -> tuple[Any, ...]:
     """Return the cells of `COLUMNS`."""
     name = f"{row.contig}:{row.start}-{row.end}({row.strand})"
@@ -241,20 +236,13 @@ def _cells(row: ScoredWindow) -> tuple[Any, ...]:
     )
 
 
-def warn_of_short_records(
-    lengths: Iterable[int], model: ScanModel, max_n: float
-) -> None:
+def warn_of_short_records(lengths: Iterable[int], model: ScanModel) -> None:
     """Warn of records that are too short to be scored."""
-    window = model.settings.window
-    least: float = window
-    hint = ""
-    if isinstance(model, LoadedChromatinModel):  # which reads N beyond a record
-        least = window - max_n * window
-        hint = "; --max-n 1 scores them, less reliably"
+    least = model.settings.window
+    what = f"the model's window of {least:,} bp"
+    if isinstance(model, LoadedStartSiteModel):
+        least, what = SHORTEST, f"the shortest sequence of {SHORTEST} bp"
 
     count = sum(length < least for length in lengths)
     if count:
-        log(
-            f"warning: {count:,} records are too short for the model's window of {window:,} bp and are not "
-            f"scored{hint}"
-        )
+        log(f"warning: {count:,} records are shorter than {what} and are not scored")

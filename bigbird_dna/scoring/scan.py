@@ -8,8 +8,8 @@ the direction of transcription. The score belongs to that position, not to the c
 paper's 5,000 + 3,000 bp, the position is 1 kb right of the center on "+" and 1 kb left of it on "-". Each
 score therefore carries its position, and nothing that uses it has to know the window.
 
-A chromatin model with the tracks `TSS_TRACKS` scores all bins in the center of a window at once, on both
-strands; a bin is written like a promoter model's window, with the TSS at its center base.
+A model of start sites has a score at every base. A row is the highest score of a strand in an interval of `stride` bp, which
+are counted from the record's start; its position is that of this score.
 """
 
 from array import array
@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.console import ProgressBar
-from bigbird_dna.genome.chromatin.track import TSS_TRACKS
 from bigbird_dna.genome.fasta import read_records
 from bigbird_dna.genome.intervals import Places
 from bigbird_dna.genome.sequence import (
@@ -33,27 +32,31 @@ from bigbird_dna.genome.sequence import (
     reverse_complement,
     tss_position,
 )
-from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.directory import load, load_promoter_model
 from bigbird_dna.model.model import LoadedModel, Predictor, window_predictor
 from bigbird_dna.model.promoter import LoadedPromoterModel
+from bigbird_dna.model.start_sites import (
+    SHORTEST,
+    LoadedStartSiteModel,
+    SiteWindow,
+)
+from bigbird_dna.model.start_sites import WINDOWS_AT_ONCE as DENSE_AT_ONCE
 
 BOTH_STRANDS: tuple[Strand, ...] = ("+", "-")
+STRAND_ROWS: Mapping[Strand, int] = {"+": 0, "-": 1}
 STRIDE = 10
 """Distance of a promoter model's windows in bp, if none is given."""
 
-WINDOWS_AT_ONCE, DENSE_WINDOWS_AT_ONCE = 512, 64
+WINDOWS_AT_ONCE = 512
 
-ScanModel = LoadedPromoterModel | LoadedChromatinModel
+ScanModel = LoadedPromoterModel | LoadedStartSiteModel
 
 
 def load_scan_model(model: LoadedModel | Path | str) -> ScanModel:
-    """Load, or return, a promoter model or a chromatin model of start sites; `ModelError` for any other."""
+    """Load, or return, a model of start sites or of promoter windows; `ModelError` for any other."""
     loaded = model if isinstance(model, LoadedModel) else load(model)
-    if isinstance(loaded, LoadedChromatinModel):
-        names = {track.name for track in loaded.tracks}
-        if names.issuperset(TSS_TRACKS.values()):
-            return loaded
+    if isinstance(loaded, LoadedStartSiteModel):
+        return loaded
     return load_promoter_model(loaded)
 
 
@@ -77,15 +80,10 @@ class ScoredWindow:
 
 
 class ModelInput(NamedTuple):
-    """A sequence that the model reads at once, and the windows or bins that get their scores from it.
-
-    `text` is "" if nothing is read, and nothing is scored. `outputs` are the indices of the scores, one per
-    row, in the flattened predictions for the sequence.
-    """
+    """The text of a window, in transcription order, and its row; "" if it is not scored."""
 
     text: str
-    rows: list[ScoredWindow]
-    outputs: Sequence[int] = (0,)
+    row: ScoredWindow
 
 
 def scan_records(
@@ -101,52 +99,31 @@ def scan_records(
     batch_size: int = 32,
     device: str = "auto",
 ) -> Iterator[list[ScoredWindow]]:
-    """Yield the scores of all windows, or bins, of the records `contigs` in batches, in file order.
+    """Yield the scores of the records `contigs` in batches, in file order.
 
-    The strands of a window are adjacent. `stride` is for promoter models; None: `STRIDE`. If `places` is
+    The strands of a window are adjacent. None as `stride`: `STRIDE`. If `places` is
     given, only windows that overlap them are scored. Other arguments are those of `score_promoters`.
     `DataError` if the file cannot be read.
     """
     options: dict[str, Any] = {"batch_size": batch_size, "device": device}
-    if isinstance(model, LoadedPromoterModel):
-        inputs = window_inputs(
-            fasta,
-            contigs,
-            *(model.settings.upstream, model.settings.downstream),
-            stride or STRIDE,
-            strands,
-            max_n,
-            places,
-        )
-        return score_inputs(
-            inputs, window_predictor(model, calibrated, **options), WINDOWS_AT_ONCE
-        )
+    if isinstance(model, LoadedStartSiteModel):
+        records = read_records(fasta, contigs)
+        step = stride or STRIDE
+        return scan_bases(records, model, step, strands, max_n, places, **options)
 
-    options["center_fraction"] = model.scored_center
-    inputs = bin_inputs(
-        fasta,
-        contigs,
-        window=model.settings.window,
-        bin_size=model.settings.bin,
-        num_bins=model.bins_together(model.scored_center),
-        columns=model.tss_columns,
-        num_tracks=len(model.tracks),
-        strands=strands,
-        max_n=max_n,
-        places=places,
-    )
-    return score_inputs(
-        inputs, window_predictor(model, calibrated, **options), DENSE_WINDOWS_AT_ONCE
-    )
+    sides = model.settings.upstream, model.settings.downstream
+    step = stride or STRIDE
+    inputs = window_inputs(fasta, contigs, *sides, step, strands, max_n, places)
+    predict = window_predictor(model, calibrated, **options)
+    return score_inputs(inputs, predict, WINDOWS_AT_ONCE)
 
 
 def count_scores(
     lengths: Iterable[int], model: ScanModel, stride: int | None = None
 ) -> int:
     """Return about how many scores each strand has in a scan of whole records of these lengths."""
-    size = step = model.settings.bin if isinstance(model, LoadedChromatinModel) else 0
-    if isinstance(model, LoadedPromoterModel):
-        size, step = model.settings.window, stride or STRIDE
+    step = stride or STRIDE
+    size = model.settings.window if isinstance(model, LoadedPromoterModel) else step
     return sum(max(1, (length - size) // step + 1) for length in lengths)
 
 
@@ -162,16 +139,15 @@ def each_row(
 def score_inputs(
     inputs: Iterator[ModelInput], predict: Predictor, size: int
 ) -> Iterator[list[ScoredWindow]]:
-    """Predict inputs in batches of `size`, and yield their scored rows."""
+    """Predict windows in batches of `size`, and yield their scored rows."""
     while batch := list(islice(inputs, size)):
         read = [item for item in batch if item.text]
         if read:
             predictions = predict([item.text for item in read])
-            values = predictions.reshape(len(read), -1).tolist()
-            for item, scores in zip(read, values, strict=True):
-                for row, output in zip(item.rows, item.outputs, strict=True):
-                    row.score = scores[output]
-        yield [row for item in batch for row in item.rows]
+            for item, score in zip(read, predictions.tolist(), strict=True):
+                item.row.score = score
+
+        yield [item.row for item in batch]
 
 
 def window_inputs(
@@ -206,11 +182,11 @@ def window_inputs(
                     contig, first, end, strand, note, None if is_short else tss
                 )
                 if note:
-                    yield ModelInput("", [row])
+                    yield ModelInput("", row)
                 elif strand == "+":
-                    yield ModelInput(text, [row])
+                    yield ModelInput(text, row)
                 else:
-                    yield ModelInput(reverse_complement(text), [row])
+                    yield ModelInput(reverse_complement(text), row)
 
 
 def _n_note(text: str, max_n: float) -> str:
@@ -219,79 +195,77 @@ def _n_note(text: str, max_n: float) -> str:
     return f"n_fraction={n_fraction:.4g}" if n_fraction > max_n else ""
 
 
-def bin_inputs(
-    fasta: Path,
-    contigs: Collection[str],
-    *,
-    window: int,
-    bin_size: int,
-    num_bins: int,
-    columns: Mapping[Strand, int],
-    num_tracks: int,
-    strands: Sequence[Strand] = BOTH_STRANDS,
-    max_n: float = 0.25,
-    places: Places | None = None,
-) -> Iterator[ModelInput]:
-    """Yield the windows whose bins are scored, in file order; the strands of a bin are adjacent.
+def scan_bases(
+    records: Iterable[tuple[str, str]],
+    model: LoadedStartSiteModel,
+    stride: int,
+    strands: Sequence[Strand],
+    max_n: float,
+    places: Places | None,
+    **options: Any,
+) -> Iterator[list[ScoredWindow]]:
+    """Yield the rows of records by a model of start sites, a batch of windows at a time, see `scan_records`.
 
-    The model reads `window` bp, and predicts `num_tracks` in `num_bins` bins of `bin_size` bp at its center;
-    `columns` has the track of each strand. Bases beyond the record are N, and always count as such. Where
-    the centers of windows overlap, each scores the bins nearest to its center. The TSS of a bin is its center
-    base (of an even number of bases the later one, in transcription order). A record too short to be scored
-    has one row per strand, without a score.
+    Rows of windows with a larger fraction of N than `max_n` have no score.
     """
-    span = num_bins * bin_size  # bp in the center of a window that are scored
-    margin = (window - span) // 2
-    for contig, sequence in read_records(fasta, contigs):
-        length = len(sequence)
-        if length < span:
-            starts = [-((span - length) // 2)]
-        else:
-            starts = list(centered_tiles(length, span, span))
 
-        for number, start in enumerate(starts):
-            if places is not None and not places.overlaps(contig, start, start + span):
+    def windows() -> Iterator[tuple[str, SiteWindow | None, int]]:
+        for contig, text in records:
+            if len(text) < SHORTEST:
+                yield contig, None, len(text)
+            for window in model.windows([text], stride):
+                size = window.scored.stop - window.scored.start
+                if places is None or places.overlaps(
+                    contig, window.start, window.start + size
+                ):
+                    yield contig, window, len(text)
+
+    every = windows()
+    while batch := list(islice(every, DENSE_AT_ONCE)):
+        notes = ["" if w is None else _n_note(w.text, max_n) for _, w, _ in batch]
+        read = [
+            w for (_, w, _), note in zip(batch, notes, strict=True) if w and not note
+        ]
+        texts = [window.text for window in read]
+        values = iter(model.window_probabilities(texts, **options))
+        rows = []
+        for (contig, window, length), note in zip(batch, notes, strict=True):
+            if window is None:
+                rows += [
+                    ScoredWindow(contig, 0, length, strand, "short", None)
+                    for strand in strands
+                ]
                 continue
 
-            left, right = start - margin, start - margin + window
-            text = "N" * -left + sequence[max(left, 0) : right]
-            text = text.ljust(window, "N")
-            note = _n_note(text, max_n)
-            if note:
-                text = ""
-                if length < span:
-                    note = f"short;{note}"
-                    rows = [
-                        ScoredWindow(contig, 0, length, strand, note, None)
-                        for strand in strands
-                    ]
-                    yield ModelInput("", rows)
-                    continue
+            size = window.scored.stop - window.scored.start
+            starts = np.arange(0, size, stride)
+            scores = np.full((2, len(starts)), np.nan, np.float32)
+            offsets = np.zeros((2, len(starts)), np.int64)
+            if not note:
+                probs = next(values)[:, window.scored]
+                filled = np.pad(
+                    probs, ((0, 0), (0, -size % stride)), constant_values=-1
+                )
+                steps = filled.reshape(2, -1, stride)
+                scores, offsets = steps.max(2), steps.argmax(2)
 
-            rows, outputs = [], []
-            for index in range(num_bins):
-                begin = start + index * bin_size
-                end = begin + bin_size
-                # Twice the distances of the bin's center from the centers of adjacent windows.
-                middle = begin + end - start - span
-                if number > 0 and middle <= starts[number - 1]:
-                    continue
-
-                if number + 1 < len(starts) and middle > starts[number + 1]:
-                    continue
-
-                if begin < 0 or end > length:
-                    continue
-
+            for number, start in enumerate(starts.tolist()):
+                begin, end = (
+                    window.start + start,
+                    window.start + min(start + stride, size),
+                )
                 if places is not None and not places.overlaps(contig, begin, end):
                     continue
 
                 for strand in strands:
-                    tss = tss_position(begin, end, strand, bin_size // 2)
-                    rows.append(ScoredWindow(contig, begin, end, strand, note, tss))
-                    outputs.append(index * num_tracks + columns[strand])
+                    row = STRAND_ROWS[strand]
+                    score = None if note else float(scores[row, number])
+                    tss = begin + int(offsets[row, number])
+                    rows.append(
+                        ScoredWindow(contig, begin, end, strand, note, tss, score)
+                    )
 
-            yield ModelInput(text, rows, outputs)
+        yield rows
 
 
 def best_of_record(rows: Iterable[ScoredWindow]) -> ScoredWindow:

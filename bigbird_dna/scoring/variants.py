@@ -34,6 +34,7 @@ from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.inference import computation
 from bigbird_dna.model.model import LoadedModel
+from bigbird_dna.model.start_sites import LoadedStartSiteModel
 from bigbird_dna.scoring.effects import (
     OFFSETS,
     StartSiteEffects,
@@ -291,30 +292,33 @@ def effects_of(
 
     `UsageError` for an option that does not apply to the kind of model; `ModelError` if it predicts none.
     """
-    if model.task not in ("chromatin", "pretraining"):
+    unused: dict[str, object] = {}
+    if isinstance(model, LoadedStartSiteModel):
+        unused = {
+            "tracks": tracks,
+            "offsets": offsets,
+            "calibrated": calibrated or None,
+        }
+    elif model.task == "pretraining":
+        unused = {"tracks": tracks, "calibrated": calibrated or None}
+    elif not isinstance(model, LoadedChromatinModel):
         raise ModelError(
             f"{model.name}: needs a model of start sites, a chromatin or a pretrained model, found a "
             f"{model.task} model"
         )
 
-    unused: dict[str, object] = {}
-    if not isinstance(model, LoadedChromatinModel):
-        unused = {"tracks": tracks, "calibrated": calibrated or None}
-    elif model.predicts_tss:
-        unused = {"tracks": tracks, "offsets": offsets}
-
     for name, value in unused.items():
         if value is not None:
             raise UsageError(f"{name} {value}: does not apply to {model.name}")
 
+    if isinstance(model, LoadedStartSiteModel):
+        return StartSiteEffects(model, **computing)
+
     count = offsets or OFFSETS
-    if not isinstance(model, LoadedChromatinModel):
-        return LikelihoodEffects(model, count, **computing)
+    if isinstance(model, LoadedChromatinModel):
+        return TrackEffects(model, tracks, count, calibrated, **computing)
 
-    if model.predicts_tss:
-        return StartSiteEffects(model, calibrated, **computing)
-
-    return TrackEffects(model, tracks, count, calibrated, **computing)
+    return LikelihoodEffects(model, count, **computing)
 
 
 def records_in(

@@ -5,6 +5,7 @@ measured on the CPU in float32, for one row and one or two layers.
 """
 
 import math
+from operator import attrgetter
 
 import pandas as pd
 import torch
@@ -52,8 +53,11 @@ def plan_memory(
         trainings.append(("pretraining", section, config.num_gpus, tokens))
 
     windows: dict[str, int | None] = {"sequences": length}
-    if config.has_promoters:
+    if config.has_promoter_windows:
         windows["promoters"] = sum(config.promoters.windows.sides)
+
+    if config.has_dense:
+        windows["promoters.dense"] = config.promoters.dense.window
 
     if config.has_chromatin:
         windows["chromatin"] = config.chromatin.data.window
@@ -64,7 +68,7 @@ def plan_memory(
     )
     for name, bases in windows.items():
         if bases:
-            task = getattr(config, name)
+            task = attrgetter(name)(config)
             tokens = math.ceil(bases / expected_bases(vocabulary)) + SPECIAL_TOKENS
             tokens = min(encoder.max_length, tokens)
             trainings.append((name, task.training, task.num_gpus, tokens))

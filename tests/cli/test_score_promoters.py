@@ -82,7 +82,7 @@ def test_records_that_do_not_fill_a_window(
     short = [*records][1:]
     fasta = tmp_path / "genome.fa"
     fasta.write_text(fasta_text(records))
-    said = "warning: 5 records are too short for the model's window of 60 bp and are not scored"
+    said = "warning: 5 records are shorter than the model's window of 60 bp and are not scored"
     for format in ("tsv", "bed", "parquet", "bedgraph", "bigwig"):
         result = run(model, fasta, "-o", tmp_path / "x", "--format", format)
         assert result.code == 0 and result.err.count(said) == 1

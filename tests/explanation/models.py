@@ -13,6 +13,7 @@ from bigbird_dna.model.settings import (
     PretrainingSettings,
     PromoterSettings,
     SequenceSettings,
+    StartSiteSettings,
 )
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 
@@ -44,6 +45,10 @@ SETTINGS: dict[str, Any] = {
             "tracks": TRACKS,
         },
         **{"ensemble_kmers": 3, "ensemble_dyads": 2},
+    ),
+    "start-sites": StartSiteSettings(
+        **{"window": 120, "margin": 20, "smoothing": 3, "bin": 10, "bin_layers": 1},
+        **{"channels": 8, "layers_before": 2, "layers_after": 1},
     ),
     "classes": SequenceSettings(
         **BASES_AND_KMERS,

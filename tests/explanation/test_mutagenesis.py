@@ -33,7 +33,7 @@ def test_every_change_is_that_of_the_mutated_window_scored_alone(model: Any) -> 
     target, views = example(model), views_of(model, 70, 2, 1)
     columns = (
         [0]
-        if model.task == "chromatin"
+        if model.task in ("chromatin", "start-sites")
         else [*range(model.network.output.out_features)]
     )
     found = saturation_mutagenesis(model, target, columns, views)

@@ -31,7 +31,7 @@ def windows(model: Any, count: int = 2) -> tuple[list[Any], torch.Tensor]:
     )
 
 
-@pytest.mark.parametrize("kind", ["promoter", "chromatin"])
+@pytest.mark.parametrize("kind", ["promoter", "chromatin", "start-sites"])
 def test_saturation_mutagenesis_gives_the_same_changes(kind: str) -> None:
     from tangermeme.saturation_mutagenesis import saturation_mutagenesis as other
 

@@ -6,37 +6,35 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import spearmanr
 
 import bigbird_dna
 from bigbird_dna.errors import UsageError
-from bigbird_dna.explanation.targets import chosen_outputs, output_names, read_targets
+from bigbird_dna.explanation.mutagenesis import saturation_mutagenesis
+from bigbird_dna.explanation.one_hot import gradient_mutations
+from bigbird_dna.explanation.targets import (
+    ExplainedWindow,
+    chosen_outputs,
+    output_names,
+    read_targets,
+)
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.model.batching import View
 from bigbird_dna.model.directory import save
-from bigbird_dna.model.settings import ChromatinSettings
 from tests.cli.command import Run, refused
 from tests.golden.messages import fails
 from tests.scoring.test_promoter_scan import write
-from tests.scoring.test_start_site_effects import BIN, COLUMN, TEXT, TRACKS
-from tests.toys import random_model, small_encoder, small_tokenizer
+from tests.scoring.test_start_site_effects import TEXT
+from tests.toys import SITE_MOTIF, motif_model, random_dna, start_site_model
 
-SETTINGS = ChromatinSettings(
-    window=520, bin=BIN, pooling="bin", bin_layers=1, members=1, tracks=TRACKS
-)
-UPSTREAM = 260  # the site is the center base of bin 255 … 265
+UPSTREAM = 260  # bp of a window before its site
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("sites")
-    encoder = small_encoder(small_tokenizer().vocabulary, max_length=512)
-    save(
-        home / "model",
-        random_model(small_tokenizer(), encoder, SETTINGS, scale=3),
-        {},
-        {},
-        {},
-    )
+    model = start_site_model(window=520, margin=60, max_length=512)
+    save(home / "model", model, {}, {}, {})
     write(home / "genome.fa", {"a": TEXT * 2})
     return home
 
@@ -86,14 +84,12 @@ def test_the_strongest_start_site_of_a_region_is_explained(
 ) -> None:
     start, end = 500, 580
     first = (start + end - 520) // 2
-    scores = model.predict([GENOME[first : first + 520]], center_fraction=0.9)[0]
-    begins = first + 255 + BIN * (np.arange(len(scores)) - len(scores) // 2)
+    probs = model.window_probabilities([GENOME[first : first + 520]])[0]
     for strand, given in (("+", "+"), ("-", "-"), ("+-", ".")):
         sites = {
-            (site, way): scores[number, COLUMN[way]]
-            for number, begin in enumerate(begins.tolist())
+            (site, way): probs["+-".index(way), site - first]
             for way in strand
-            if start <= (site := begin + (5 if way == "+" else 4)) < end
+            for site in range(start, end)
         }
         (one,) = targets(model, home, f"a\t{start}\t{end}\tx\t0\t{given}\n")
         assert (one.site, one.strand) == max(sites, key=lambda site: sites[site])
@@ -133,8 +129,6 @@ def test_alleles_are_explained_at_the_start_site_that_changes_most(
         one.site == two.site == effect.site - 1
         and one.strand == two.strand == effect.strand
     )
-    shown = model.predict([one.window, two.window])[:, 0, COLUMN["+"]]
-    assert shown[0] == pytest.approx(effect.ref_score, abs=0.2)
     changed = GENOME[:599] + alt + GENOME[599 + len(ref) :]
     windows = (
         [one.window, two.window]
@@ -149,6 +143,25 @@ def test_alleles_are_explained_at_the_start_site_that_changes_most(
     )
 
 
+def test_gradients_agree_with_mutagenesis() -> None:
+    """On what each substitution around a site does, and that the bases of its motif matter most."""
+    model = motif_model()
+    window = random_dna(120, 5)
+    window = window[:51] + SITE_MOTIF + window[59:]  # the site is base 60
+    target = ExplainedWindow("x", "x", 40, "+", window, 40, 70, site=60)
+    for view in (View(), View(turned=True)):
+        exact, slopes = (
+            work(model, target, [0], [view]).substitutions[0, ..., 0]
+            for work in (saturation_mutagenesis, gradient_mutations)
+        )
+        motif = np.zeros(30, bool)
+        motif[11:19] = True
+        assert (exact[motif].min(1) < -3).all() and abs(exact[~motif]).max() < 1
+        assert (np.sign(slopes[motif].min(1)) == -1).all()
+        np.testing.assert_allclose(slopes[motif], exact[motif], atol=1)
+        assert spearmanr(slopes.ravel(), exact.ravel()).statistic > 0.6
+
+
 def test_the_command_explains_a_start_site(
     model: Any, run: Run, home: Path, tmp_path: Path
 ) -> None:
@@ -156,7 +169,7 @@ def test_the_command_explains_a_start_site(
         output_names(model)[column] for column in chosen_outputs(model, None, 1)
     ] == ["TSS"]
     with fails(UsageError):
-        chosen_outputs(model, "TSS+", 1)
+        chosen_outputs(model, "TSS", 1)
     (home / "one.bed").write_text("a\t600\t601\tx\t0\t-\n")
     words = (
         "explain",
@@ -165,16 +178,15 @@ def test_the_command_explains_a_start_site(
         "--reference",
         home / "genome.fa",
     )
-    for method in ("mutagenesis", "gradient"):
-        out = tmp_path / method
-        assert run(*words, "--method", method, "-o", out).code == 0
-        (row,) = pd.read_csv(
-            out / "scores.tsv", sep="\t", keep_default_na=False
-        ).itertuples()
-        assert (row.output, row.site) == ("TSS", "a:600(-)")
-        bases = pd.read_csv(out / "bases.tsv", sep="\t")
-        assert len(bases) == 200 and (bases["strand"] == "-").all()
+    options = ("--method", "gradient", "-o", tmp_path / "site")
+    assert run(*words, *options).code == 0
+    (row,) = pd.read_csv(
+        tmp_path / "site/scores.tsv", sep="\t", keep_default_na=False
+    ).itertuples()
+    assert (row.output, row.site) == ("TSS", "a:600(-)")
+    bases = pd.read_csv(tmp_path / "site/bases.tsv", sep="\t")
+    assert len(bases) == 200 and (bases["strand"] == "-").all()
     views = [View(False), View(False, phase=64), View(True), View(True, phase=64)]
-    scores = model.view_scores([around(600, "-")], views)[:, 0, COLUMN["+"]]
+    scores = model.view_scores([around(600, "-")], views)[:, 0, 0]
     assert row.score == pytest.approx(scores.mean(), abs=1e-4)
-    refused(run(*words, "--tracks", "TSS-", "-o", tmp_path / "x"), 2, "one output")
+    refused(run(*words, "--tracks", "TSS", "-o", tmp_path / "x"), 2, "one output")

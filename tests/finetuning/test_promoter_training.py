@@ -65,7 +65,7 @@ from tests.toys import (
     update_json,
 )
 
-RANDOM = "promoters.model.initial=random"
+RANDOM = "promoters.classifier.initial=random"
 TOKENIZER = small_tokenizer()
 
 
@@ -94,7 +94,12 @@ def model(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     finetune(
         *(tiny_config, directory / "model"),
-        *sets(RANDOM, *steps, "promoters.model.views=2", "promoters.model.dropout=0.0"),
+        *sets(
+            RANDOM,
+            *steps,
+            "promoters.classifier.views=2",
+            "promoters.classifier.dropout=0.0",
+        ),
     )
     assert not list((directory / "checkpoints").iterdir())
     return directory / "model"
@@ -311,7 +316,7 @@ def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(
     words: tuple[object, ...] = ("--pretrained", pretrained)
     words += (*sets("promoters.training.steps=1"),)
     for positions, method in ((160, "false"), (100, "true")):
-        extended = f"promoters.model.extend_positions={method}"
+        extended = f"promoters.classifier.extend_positions={method}"
         keys = sets(
             f"encoder.max_length={positions}",
             extended,
@@ -319,7 +324,7 @@ def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(
         )
         with fails(ConfigError, positions):
             finetune(tiny_config, tmp_path / "model", *words, *keys)
-    keys = sets("encoder.max_length=160", "promoters.model.extend_positions=true")
+    keys = sets("encoder.max_length=160", "promoters.classifier.extend_positions=true")
     finetune(tiny_config, tmp_path / "model", *words, *keys)
     model = load(tmp_path / "model")
     table = model.network.state_dict()["encoder.embeddings.position.weight"]
@@ -331,7 +336,7 @@ def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(
     rotary = "encoder.position_encoding=rotary"
     start = pretrain(tiny_config, tmp_path / "home", "pretraining.steps=1", rotary)
     keys = sets("promoters.training.steps=1", "encoder.max_length=256", rotary)
-    keys += sets("promoters.model.extend_positions=true")
+    keys += sets("promoters.classifier.extend_positions=true")
     finetune(tiny_config, tmp_path / "rotary", "--pretrained", start, *keys)
     assert load(tmp_path / "rotary").config.max_length == 256
 

@@ -169,7 +169,7 @@ def test_sequences_longer_than_the_network_reads(
 def test_promoters(tiny_config: Path, tmp_path: Path) -> None:
     """Windows of 100 bp, of which the network reads about half."""
     model = tmp_path / "model"
-    keys = ("promoters.model.initial=random", "promoters.model.views=3")
+    keys = ("promoters.classifier.initial=random", "promoters.classifier.views=3")
     keys += ("encoder.max_length=24", "pretraining.sequence_tokens=16")
     words = [word for key in keys for word in ("--set", key)]
     invoke(

@@ -80,12 +80,12 @@ def promoter(checkpoint: Path, tiny_config: Path) -> Path:
         *("encoder.intermediate=64", "encoder.compatibility=huggingface"),
         *(
             "encoder.vocabulary=128",
-            "promoters.model.pooling=cls",
-            "promoters.model.dropout=0.0",
+            "promoters.classifier.pooling=cls",
+            "promoters.classifier.dropout=0.0",
         ),
         *(
-            "promoters.model.base_positions=false",
-            "promoters.model.ensemble=false",
+            "promoters.classifier.base_positions=false",
+            "promoters.classifier.ensemble=false",
         ),  # else not exported
     ]
     invoke(

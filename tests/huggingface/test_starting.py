@@ -197,7 +197,7 @@ def test_a_configuration_goes_from_a_checkpoint_to_a_promoter_model(
         *("finetune-promoter", config, *data, "-o", tmp_path / "random"),
         *(
             "--set",
-            "promoters.model.initial=random",
+            "promoters.classifier.initial=random",
             "--checkpoint-dir",
             tmp_path / "checkpoints",
         ),

@@ -55,9 +55,7 @@ def step():
 
 CALLS = {
     "predict": lambda: promoters.predict(windows, device="cpu"),
-    "regions": lambda: starts.predict_regions(
-        pd.DataFrame({"contig": ["VII"], "start": [1000], "end": [1450]}), genome, device="cpu"
-    ).select_dtypes("number").to_numpy(),
+    "starts": lambda: starts.predict(windows, device="cpu"),
     "variants": lambda: starts.variant_effects(variants, genome, device="cpu")["delta"].to_numpy(),
     "likelihoods": lambda: encoder.variant_effects(variants, genome, device="cpu").select_dtypes("number").to_numpy(),
     "embed": lambda: encoder.embed(windows, device="cpu"),

@@ -38,7 +38,7 @@ ROWS = pd.DataFrame(
 )
 CONFIG: dict[str, Any] = {
     "results": "somewhere/else",
-    "promoters": {"windows": {"negative_sets": ["permuted"]}},
+    "promoters": {"model": "window", "windows": {"negative_sets": ["permuted"]}},
     "genome": {"valid": ["demo5"], "test": ["<demo6>"]},
     "chromatin": {"data": {"tracks": "simulated", "test_regions": ["demo4:1-900"]}},
 }
@@ -245,9 +245,32 @@ def test_a_run_is_reported(run: Run, tmp_path: Path) -> None:
     assert paths.report_page.read_bytes() == before
 
 
+def test_a_run_with_a_dense_model_shows_its_calls_and_its_loss(
+    run: Run, tmp_path: Path
+) -> None:
+    paths = RunPaths(tmp_path)
+    put(paths.stage("report"), yaml.safe_dump({**CONFIG, "promoters": {}}))
+    put(paths.start_sites_model / "training.jsonl", LOG)
+    put(paths.report / "promoters.tsv", "of an earlier run\n")
+    put(
+        paths.report / "scan.tsv",
+        "predictor\twithin\ttss\taverage_precision\taverage_precision_low\t"
+        "average_precision_high\tdifference\tdifference_low\tdifference_high\n"
+        "model\t50\t9\t0.4\t0.3\t0.5\t\t\t\n",
+    )
+    result = run("report run", paths.results)
+    assert (result.code, result.err) == (0, "")
+    assert "calls within 50 bp of a TSS" in result.out
+    assert (paths.report / "finetuning_loss.plotly.json").exists()
+    page = read(paths.report_page)
+    assert "figure-finetuning_loss" in page.values("id", "div")
+    assert "earlier run" not in page.text
+
+
 def summary_of(paths: RunPaths, name: str, content: str) -> pd.DataFrame:
     put(paths.report / name, content)
-    return summarize(parse_config(CONFIG | {"start_sites": {}}), paths)
+    values = CONFIG if name == "promoters.tsv" else {**CONFIG, "promoters": {}}
+    return summarize(parse_config(values), paths)
 
 
 def test_the_rows_of_the_summary(tmp_path: Path) -> None:

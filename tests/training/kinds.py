@@ -12,6 +12,7 @@ from bigbird_dna.config.reading import load_config, parse_config
 from bigbird_dna.errors import Stopped
 from bigbird_dna.finetuning.chromatin import ChromatinTask
 from bigbird_dna.finetuning.promoters import PromoterTask
+from bigbird_dna.finetuning.start_sites import StartSiteTask
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.pretraining.task import PretrainingTask
@@ -20,9 +21,10 @@ from bigbird_dna.training import loop
 from bigbird_dna.training.distributed import World, world
 from bigbird_dna.training.task import Task
 from bigbird_dna.training.task import train as train_task
+from tests.tiny_run import DENSE
 from tests.toys import MOTIFS, label_bins, write_motif_genome
 
-KINDS = ("pretraining", "promoters", "chromatin")
+KINDS = ("pretraining", "promoters", "start-sites", "chromatin")
 STEPS = 20
 WINDOW = 200
 # Without dropout, which each process draws for itself. Batches that two processes can't halve.
@@ -86,7 +88,7 @@ def task_of(kind: str, tiny: Path, chromatin: Path, **more: Any) -> Task[Any, An
         windows = config.promoters.windows.model_dump(mode="json")
         own = {
             "windows": windows,
-            "model": {"initial": "random"},
+            "classifier": {"initial": "random"},
             "training": {**training, "crop_jitter_bp": 4},
         }
         return PromoterTask(
@@ -97,6 +99,15 @@ def task_of(kind: str, tiny: Path, chromatin: Path, **more: Any) -> Task[Any, An
             reference=Reference(results.reference),
             tokenizer_path=results.tokenizer,
             pretrained=None,
+        )
+    if kind == "start-sites":
+        own = {"dense": {**DENSE, "training": training}}
+        return StartSiteTask(
+            parse_config({**values, "promoters": own}),
+            results.promoters,
+            Reference(results.reference),
+            results.tokenizer,
+            None,
         )
     own = {
         "data": {"bin": 40, "window": WINDOW, "shift_bp": 3},

@@ -142,7 +142,7 @@ def test_the_command(tmp_path: Any, run: Run) -> None:
         ["pretraining", "full", "False"],
         ["pretraining", "full", "True"],
     ]
-    assert {row[0] for row in rows} == {"pretraining", "promoters"}
+    assert {row[0] for row in rows} == {"pretraining", "promoters.dense"}
     ended = run("plan", tmp_path / "mine.yaml", "--gpu", "h200", "--count", 4)
     header, *rows = [line.split("\t") for line in ended.out.splitlines()]
     assert header[-1] == "fits" and {row[-1] for row in rows} == {"True"}

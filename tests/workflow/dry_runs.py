@@ -28,21 +28,25 @@ def once(names: str) -> dict[str, int]:
     return dict.fromkeys(names.split(), 1)
 
 
-# Jobs of every run: those of the simulation or the downloads come on top.
-COMMON = once(
+# Jobs of every run with promoters: those of the simulation or the downloads come on top.
+PROMOTERS = once(
     "all prepare_reference prepare_promoters prepare_promoter_windows "
-    "prepare_tokenizer prepare_tokens pretrain "
-    "evaluate_pretraining evaluate_promoters "
+    "prepare_tokenizer prepare_tokens pretrain evaluate_pretraining prepare_test "
     "report_plot_scores report_run score_promoters evaluate_scan"
-) | {"finetune_promoter": 4, "train_baseline_promoter": 3, "stage_config": 6}
-# With `start_sites`, the dense model scans all test contigs; without, a promoter model the first one.
-START_SITES = once(
-    "prepare_start_sites finetune_start_sites model_calibrate_start_sites call_promoters"
-) | {
-    "prepare_test": 1,
-    "stage_config": 9,
+)
+# A dense model scans all test contigs, beside baselines that are trained against one negative set.
+DENSE = PROMOTERS | once(
+    "finetune_start_sites model_calibrate_start_sites call_promoters "
+    "train_baseline_promoter"
+)
+DENSE |= {"stage_config": 6}
+# With `promoters.model: window`, a model of windows scans the first test contig.
+WINDOW = PROMOTERS | {
+    "evaluate_promoters": 1,
+    "finetune_promoter": 4,
+    "train_baseline_promoter": 3,
+    "stage_config": 6,
 }
-FIRST_CONTIG = {"prepare_test": 1}
 # With `chromatin.data.tracks`: two windows, the baseline, a report, variants where there are any.
 CHROMATIN = once(
     "prepare_chromatin train_baseline_chromatin model_calibrate_chromatin auc_report"
@@ -61,27 +65,29 @@ CHROMATIN_ALONE = (
         "stage_config": 6,
     }
 )
-SOURCE_JOBS = {
-    # No control, and chromatin models of one window.
-    "demo": START_SITES
+JOBS = {
+    # Chromatin models of one window.
+    "demo": DENSE
+    | CHROMATIN
     | {
         "simulate": 1,
-        "finetune_promoter": 3,
         "evaluate_test_bins": 1,
         "finetune_chromatin": 1,
+        "stage_config": 10,
     },
-    "yeast": START_SITES | {"prepare_fetch": 3},
-    # One negative set, and its control.
-    "ecoli": START_SITES
-    | {"prepare_fetch": 3, "finetune_promoter": 2, "train_baseline_promoter": 1},
+    "yeast": DENSE | {"prepare_fetch": 3},
+    "ecoli": DENSE | {"prepare_fetch": 3},
     # With DeepSEA's data, two models of one window, and no variants.
-    "chr22": {},
-    "grch37": FIRST_CONTIG
-    | {"prepare_fetch": 6, "stage_config": 10}
+    "grch37": WINDOW
     | CHROMATIN
-    | {"evaluate_test_bins": 1, "model_ensemble": 1},
+    | {
+        "prepare_fetch": 6,
+        "stage_config": 10,
+        "evaluate_test_bins": 1,
+        "model_ensemble": 1,
+    },
 }
-SOURCE_JOBS["grch37-short"] = SOURCE_JOBS["grch37"]
+JOBS["grch37-short"] = JOBS["grch37"]
 
 
 class Ended(NamedTuple):

@@ -205,6 +205,7 @@ def test_trainings_enter_the_image_by_themselves_with_the_words_of_other_rules(
         name for name, rule in rules().items() if "{params.launch}" in rule["shell"]
     }
     experiments = {"table5", "ablation"}
+    launched.remove("finetune_promoter")  # of models of windows
     assert set(found) == launched | experiments
     assert {name for name, several in found.items() if several} == {"pretrain"}
     assert all("AROUND_TRAINING" in rules()[name]["container"] for name in launched)

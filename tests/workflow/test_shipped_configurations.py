@@ -11,15 +11,12 @@ from bigbird_dna.config.reading import complete, load_config, parse_config
 from bigbird_dna.config.run import STAGES, Config, stage_values
 from bigbird_dna.config.safe_yaml import read_values
 from bigbird_dna.config.section import Section
-from bigbird_dna.config.start_sites import StartSitesConfig
 from bigbird_dna.genome.sources import find_inputs
 from tests.conftest import REPOSITORY
 from tests.golden.messages import message
 from tests.toys import written
 from tests.workflow.dry_runs import (
-    CHROMATIN,
-    COMMON,
-    SOURCE_JOBS,
+    JOBS,
     dry_run,
     jobs,
     overlay,
@@ -148,9 +145,7 @@ def test_demo_explains_every_key() -> None:
             found |= keys(value, f"{prefix}{key}.") if inner else {prefix + key}
         return found
 
-    assert keys(yaml.safe_load(path.read_text())) == keys(
-        Config(start_sites=StartSitesConfig())
-    )
+    assert keys(yaml.safe_load(path.read_text())) == keys(Config())
 
 
 def test_the_paper_s_values() -> None:
@@ -173,7 +168,7 @@ def test_the_paper_s_values() -> None:
         pretraining.optimizer.learning_rate,
     ) == (10_000, 1e-4)
     windows, training = promoters.windows, promoters.training
-    assert (windows.upstream, windows.downstream, promoters.model.pooling) == (
+    assert (windows.upstream, windows.downstream, promoters.classifier.pooling) == (
         5000,
         3000,
         "cls",
@@ -203,9 +198,7 @@ def test_the_demo_is_the_default(demo_run: str) -> None:
         "score_variants_regressions": 1,
         "evaluate_variants": 1,
     }
-    assert jobs(demo_run) == (
-        COMMON | CHROMATIN | SOURCE_JOBS["demo"] | variants | {"stage_config": 13}
-    )
+    assert jobs(demo_run) == JOBS["demo"] | variants
     assert "results/demo/report/summary.txt" in demo_run
 
 
@@ -216,10 +209,10 @@ def test_dry_runs(tmp_path: Path, name: str) -> None:
         *("--configfile", REPOSITORY / f"workflow/config/{name}.yaml"),
         *("--config", f"data_dir={tmp_path}"),
     )
-    assert jobs(text) == COMMON | SOURCE_JOBS[name]
+    assert jobs(text) == JOBS[name]
     assert (
         len(re.findall(rf"bigbird-dna prepare fetch .* --local-data={tmp_path} ", text))
-        == SOURCE_JOBS[name]["prepare_fetch"]
+        == JOBS[name]["prepare_fetch"]
     )
     human = name.startswith("grch37")
     assert ("--from-assembly GRCh38" in text) == human
@@ -258,8 +251,8 @@ def test_sections_on_the_command_line_have_numbers(tmp_path: Path) -> None:
 
 def test_each_stage_gets_its_sections(demo_run: str) -> None:
     config = load_config(REPOSITORY / "workflow/config/demo.yaml")
-    # Those of targets and models of their own.
-    own = ("encoder", "long-range", "density", "sequences", "pieces")
+    # Those of targets and models of their own, and of models of promoter windows.
+    own = ("encoder", "long-range", "density", "sequences", "promoters", "pieces")
     there = [stage for stage in STAGES if stage not in own]
     assert stage_configs(demo_run) == {
         stage: stage_values(config, stage) for stage in there

@@ -16,12 +16,10 @@ from tests.genome.chromatin import small_bundle
 from tests.golden.messages import message
 from tests.toys import random_dna, written
 from tests.workflow.dry_runs import (
-    CHROMATIN,
     CHROMATIN_ALONE,
-    COMMON,
-    FIRST_CONTIG,
-    SOURCE_JOBS,
-    START_SITES,
+    DENSE,
+    JOBS,
+    WINDOW,
     asking,
     dry_run,
     jobs,
@@ -38,7 +36,7 @@ from tests.workflow.dry_runs import (
 def test_several_processes_are_started_by_torchrun_and_srun(tmp_path: Path) -> None:
     """Each kind of training has its own number of them, and what they need with it."""
     changes = {
-        "promoters": {"num_gpus": 3},
+        "promoters": {"dense": {"num_gpus": 3}},
         "chromatin": {"num_gpus": 4},
     }
     resources = ("--workflow-profile", "none", "--resources", "gpu=9")
@@ -64,7 +62,7 @@ def test_several_processes_are_started_by_torchrun_and_srun(tmp_path: Path) -> N
             found.setdefault(job.split(":")[0], set()).add(counts)
     assert found == {
         "pretrain": {("pretrain", "2", "4", "8", "2", "2", "32")},
-        "finetune_promoter": {("finetune-promoter", "3", "1", "3", "3", "3", "48")},
+        "finetune_start_sites": {("finetune-promoter", "3", "1", "3", "3", "3", "48")},
         "finetune_chromatin": {("finetune-chromatin", "4", "1", "4", "4", "4", "64")},
     }
     nodes = (
@@ -94,7 +92,7 @@ def test_another_version_does_not_make_again_what_took_a_gpu_days(
 ) -> None:
     """Nor what that was made from, which would be newer then."""
     slow = asking()
-    assert {"pretrain", "finetune_promoter", "finetune_chromatin", "table7"} < slow
+    assert {"pretrain", "finetune_start_sites", "finetune_chromatin", "table7"} < slow
     makers, readers = {}, {}
     for job in re.split(r"^(?:local)?rule ", demo_run + tables_run, flags=re.MULTILINE)[
         1:
@@ -122,7 +120,7 @@ def test_another_version_does_not_make_again_what_took_a_gpu_days(
     versioned = {
         name for name, rule in rules().items() if "VERSION" in rule.get("params", "")
     }
-    assert not versioned & slow and "evaluate_promoters" in versioned
+    assert not versioned & slow and "evaluate_scan" in versioned
 
 
 @pytest.mark.parametrize("profile", ["default", "slurm"])
@@ -140,9 +138,9 @@ def test_with_a_control_and_without_pretraining(demo_run: str, tmp_path: Path) -
         "promoters": {
             "shuffled_label_control": "genomic",
             "windows": {"negative_sets": ["genomic"]},
-            "model": {"initial": "random"},
+            "model": "window",
+            "classifier": {"initial": "random"},
         },
-        "start_sites": {"initial": "random"},
         "chromatin": {"model": {"initial": "random"}},
     }
     text = dry_run(tmp_path, *overlay(tmp_path, changed))
@@ -210,8 +208,7 @@ def test_chromatin_of_a_folder_of_peaks_by_an_ensemble(tmp_path: Path) -> None:
         f"--track-table {tmp_path}/peaks " in text
         and f"--blacklist {tmp_path}/black.bed " in text
     )
-    expected = {"finetune_chromatin": 2, "model_ensemble": 1, "stage_config": 13}
-    assert jobs(text) == COMMON | CHROMATIN | SOURCE_JOBS["demo"] | expected
+    assert jobs(text) == JOBS["demo"] | {"finetune_chromatin": 2, "model_ensemble": 1}
     assert "--compare=window" not in text
 
 
@@ -330,15 +327,11 @@ def test_a_model_from_elsewhere_takes_the_place_of_pretraining(tmp_path: Path) -
     assert found["start_model"] == 1 and not absent.keys() & found.keys()
     assert re.search(r"cp -R \S+/models/yeast results/minimal/models/pretrained", text)
     models = "--tokenizer results/minimal/models/pretrained --pretrained results/minimal/models/pretrained"
-    assert (
-        text.count(models)
-        == found["finetune_promoter"] + found["finetune_start_sites"]
-        == 3
-    )
+    assert text.count(models) == found["finetune_start_sites"] == 1
     stored = read_encoder_config(REPOSITORY / "resources/models/yeast").model_dump(
         mode="json"
     )
-    assert stage_configs(text)["promoters"]["encoder"] == stored
+    assert stage_configs(text)["start-sites"]["encoder"] == stored
     refused(
         snakemake(tmp_path, "--configfile", own, "--config", "encoder={layers: 3}"),
         "encoder.layers 3",
@@ -352,17 +345,19 @@ def test_promoters_of_the_user_s_own(tmp_path: Path) -> None:
     }
     whole = {"example_scan": {"max_megabases": None}}
     text = dry_run(tmp_path, *own_genome(tmp_path, **changes, **whole))
-    assert jobs(text) == COMMON | FIRST_CONTIG
+    assert jobs(text) == DENSE
     assert f"prepare promoters '{tmp_path}/local data/my.sga' " in text
     assert "--promoters results/chr22/genome/promoters.tsv" in text
-    # The example of scoring is the test region, here all of it; its calls are compared with the promoters.
+    # The example of scoring is the test region; its calls are compared with the promoters.
+    assert "reference.fa.gz --only=22:20,500,001- " in text
+    assert re.search(r"evaluate scan --scores model=\S+/scores/promoters.tsv ", text)
+    # Models of windows score the first test region, here all of it.
+    changes["promoters"]["model"] = "window"
+    (tmp_path / "window").mkdir()
+    text = dry_run(tmp_path, *own_genome(tmp_path / "window", **changes, **whole))
     assert (
         "reference.fa.gz --only=22:20,500,001- --exclude=22:19,000,001-20,000,000"
         in text
-    )
-    assert re.search(
-        r"evaluate scan --scores model=\S+/scores/promoters.tsv\s+--promoters \S+ -o",
-        text,
     )
     assert float(re.findall(r" --megabases=(\S+) ", text)[0]) > 1000
 
@@ -374,9 +369,10 @@ def test_start_sites_scan_the_held_out_contigs(demo_run: str, tmp_path: Path) ->
     baselines = f"{home}/promoters/baselines-genomic"
     for words in (
         f"prepare reference {home}/genome/reference.fa.gz --only=demo6 ",
-        f"prepare chromatin {home}/config/start-sites-data.yaml --track-table {home}/genome/promoters.tsv ",
-        f"finetune-chromatin {home}/config/start-sites.yaml --data {home}/start-sites/data ",
-        f"model calibrate {model}-trained --config {home}/config/start-sites-calibration.yaml ",
+        f"finetune-promoter {home}/config/start-sites.yaml ",
+        f" --promoters {home}/genome/promoters.tsv --reference {home}/genome/reference.fa.gz",
+        f"model calibrate {model}-trained --reference {home}/genome/reference.fa.gz"
+        f" --promoters {home}/genome/promoters.tsv -o {model} ",
         f"score-promoters {model} {test} ",
         f"call-promoters {model} {test} -o {home}/scores/calls.bed ",
         f"--scan {test} --stride=50 --set=promoters.windows.upstream=300 --output {baselines} ",
@@ -385,21 +381,19 @@ def test_start_sites_scan_the_held_out_contigs(demo_run: str, tmp_path: Path) ->
         "report plot-scores results/demo/scores/promoters.tsv ",
     ):
         assert words in demo_run, words
-    assert demo_run.count(" --scan ") == 1
-    stages = stage_configs(demo_run)
-    assert stages["start-sites"]["chromatin"]["data"]["tracks"] == "tss"
-    assert stages["chromatin"]["chromatin"]["data"]["tracks"] == "simulated"
-    # Without them, the promoter model scores the start of the first contig.
-    text = dry_run(tmp_path, *overlay(tmp_path, {"start_sites": None}))
-    removed = {
-        name for name, count in (START_SITES | {"stage_config": 0}).items() if count
-    }
-    assert jobs(text).keys() == jobs(demo_run).keys() - removed | FIRST_CONTIG.keys()
+    assert demo_run.count(" --scan ") == demo_run.count(" --negative-set ") == 1
+    assert stage_configs(demo_run)["start-sites"]["promoters"]["dense"]["window"] > 1000
+    # Models of windows instead: one of them scores the start of the first contig.
+    text = dry_run(tmp_path, *overlay(tmp_path, {"promoters": {"model": "window"}}))
+    variable = {"finetune_promoter", "train_baseline_promoter", "stage_config"}
+    changed = {*WINDOW} - {*DENSE} - variable, {*DENSE} - {*WINDOW} - variable
+    assert jobs(text).keys() - jobs(demo_run).keys() - variable == changed[0]
+    assert jobs(demo_run).keys() - jobs(text).keys() - variable == changed[1]
     assert (
         "score-promoters results/demo/models/promoter-genomic results/demo/genome/test.fa.gz "
         in text
     )
-    assert "--scan" not in text
+    assert text.count("finetune-promoter ") == 3 and "--scan" not in text
 
 
 def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
@@ -426,7 +420,7 @@ def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
         )
     )
     assert (
-        text.count("my-genome") == 9
+        text.count("my-genome") == 7
     )  # in the files of the stages that read the genome's section
     aliases = f"--aliases '{local}/names.tsv'"
     named = {name for name, words in commands.items() if aliases in words}
@@ -440,6 +434,7 @@ def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
             "prepare tokens",
             "prepare promoter-windows",
             "prepare chromatin",
+            "finetune-promoter",
         )
     }
     inputs = re.findall(r"^    input: (.*)$", text, re.MULTILINE)
@@ -448,7 +443,4 @@ def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump({"data_dir": str(local)}))
     text = dry_run(tmp_path, "--configfile", minimal, path)
     assert "aliases" not in re.sub('"aliases": null', "", text)
-    assert jobs(text) == COMMON | START_SITES | {
-        "finetune_promoter": 2,
-        "train_baseline_promoter": 1,
-    }
+    assert jobs(text) == DENSE

@@ -50,8 +50,8 @@ except BigBirdDnaError as error:
 PATHS = CONFIG.paths
 CHROMATIN = CONFIG.chromatin
 SETS = CONFIG.promoters.windows.negative_sets
-# Whether a dense model scans the test contigs, instead of a promoter model the first one.
-START_SITES = CONFIG.start_sites is not None
+# Whether a dense model scans the test contigs, instead of a model of windows the first one.
+START_SITES = CONFIG.has_dense
 MODELS = {name: PATHS.promoter_model(name) for name in SETS}
 BASELINES = {
     f"{name}/{baseline}": PATHS.promoter_baseline(baseline, name)

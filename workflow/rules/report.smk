@@ -28,8 +28,12 @@ rule report_run:
         config=PATHS.stage("report"),
         pretraining=[PATHS.pretrained, PATHS.pretraining_bits] * CONFIG.has_pretraining,
         start_model=PATHS.pretrained if START else [],
-        promoters=[PATHS.promoter_model(name) for name in [*SETS, *CONTROLS]] * CONFIG.has_promoters,
-        promoter_tables=rules.evaluate_promoters.output if CONFIG.has_promoters else [],
+        promoters=(
+            [PATHS.promoter_model(name) for name in [*SETS, *CONTROLS]]
+            * CONFIG.has_promoter_windows
+        ),
+        start_sites=[PATHS.start_sites_model] * CONFIG.has_dense,
+        promoter_tables=rules.evaluate_promoters.output if CONFIG.has_promoter_windows else [],
         scan=(
             [*rules.report_plot_scores.output, *rules.evaluate_scan.output]
             if CONFIG.has_promoters

@@ -1,43 +1,14 @@
-"""The dense model of start sites: its bins, training, calibration and calls along the held-out contigs."""
-
-START_BINS = {
-    "bins": PATHS.start_sites_data / "bins.parquet",
-    "rest": [
-        PATHS.start_sites_data / name for name in ("labels.npz", "tracks.tsv", "dataset.json")
-    ],
-    **GENOME,
-}
-
-
-rule prepare_start_sites:
-    input:
-        **GENOME,
-        config=PATHS.stage("start-sites-data"),
-        promoters=PATHS.promoters,
-        aliases=ALIASES,
-    output:
-        START_BINS["bins"],
-        START_BINS["rest"],
-    log:
-        PATHS.log("prepare-start-sites"),
-    benchmark:
-        PATHS.benchmark("prepare-start-sites")
-    resources:
-        **job(8000, 120),
-    params:
-        directory=subpath(output[0], parent=True),
-        aliases=SET_ALIASES,
-    shell:
-        "bigbird-dna prepare chromatin {input.config:q} --track-table {input.promoters:q}"
-        " {params.aliases:q} --reference {input.reference:q} -o {params.directory:q} > {log:q} 2>&1"
+"""The dense model of start sites: training, and the expected precision of its calls along the held-out contigs."""
 
 
 use rule pretrain as finetune_start_sites with:
     input:
-        **START_BINS,
+        **GENOME,
         config=PATHS.stage("start-sites"),
+        promoters=PATHS.promoters,
+        aliases=ALIASES,
         tokenizer=CONFIG.model_tokenizer,
-        pretrained=PATHS.pretrained if CONFIG.start_sites.initial == "pretrained" else [],
+        pretrained=PATHS.pretrained if CONFIG.promoters.dense.initial == "pretrained" else [],
     output:
         directory(PATHS.trained_start_sites),
     log:
@@ -45,21 +16,20 @@ use rule pretrain as finetune_start_sites with:
     benchmark:
         PATHS.benchmark("finetune-start-sites")
     priority: 3
-    threads: CONFIG.start_sites.num_gpus
+    threads: CONFIG.promoters.dense.num_gpus
     resources:
-        **training(CONFIG.start_sites.num_gpus, 1440),
+        **training(CONFIG.promoters.dense.num_gpus, 1440),
     params:
-        command="finetune-chromatin",
+        command="finetune-promoter",
         start=given("tokenizer", "pretrained"),
         data=lambda wildcards, input: [
-            *("--data", str(PATHS.start_sites_data), "--reference", input.reference)
+            *("--promoters", input.promoters, "--reference", input.reference, *SET_ALIASES)
         ],
 
 
 rule model_calibrate_start_sites:
     input:
-        **START_BINS,
-        config=PATHS.stage("start-sites-calibration"),
+        **GENOME,
         model=PATHS.trained_start_sites,
         promoters=PATHS.promoters,
     output:
@@ -72,11 +42,10 @@ rule model_calibrate_start_sites:
     resources:
         **job(16000, 720, gpu=1),
     params:
-        data=subpath(input.bins, parent=True),
         device=device,
     shell:
-        "bigbird-dna model calibrate {input.model:q} --config {input.config:q} --data {params.data:q}"
-        " --reference {input.reference:q} --promoters {input.promoters:q} -o {output:q}"
+        "bigbird-dna model calibrate {input.model:q} --reference {input.reference:q}"
+        " --promoters {input.promoters:q} -o {output:q}"
         " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 

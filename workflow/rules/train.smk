@@ -62,7 +62,7 @@ use rule pretrain as finetune_promoter with:
         **WINDOWS,
         config=PATHS.stage("promoters"),
         tokenizer=CONFIG.model_tokenizer,
-        pretrained=PATHS.pretrained if CONFIG.promoters.model.initial == "pretrained" else [],
+        pretrained=PATHS.pretrained if CONFIG.promoters.classifier.initial == "pretrained" else [],
     output:
         directory(PATHS.promoter_model("{model}")),
     log:

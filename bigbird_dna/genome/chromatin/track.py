@@ -6,10 +6,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from bigbird_dna.errors import UsageError, meant
-from bigbird_dna.genome.sequence import Strand
-
-TSS_TRACKS: dict[Strand, str] = {"+": "TSS+", "-": "TSS-"}
-"""Names of the tracks of transcription start sites (TSSs) on each strand, from which promoters are called."""
 
 
 @dataclass(frozen=True)

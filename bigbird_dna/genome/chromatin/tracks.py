@@ -13,16 +13,15 @@ labels, and no names: the name of a track is `cell|target|treatment`.
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from bigbird_dna.disk.compression import control_character
 from bigbird_dna.disk.tables import open_lines
 from bigbird_dna.errors import ConfigError, DataError, shortened
-from bigbird_dna.genome.chromatin.track import TSS_TRACKS, Track, exchanged
+from bigbird_dna.genome.chromatin.track import Track, exchanged
 from bigbird_dna.genome.fields import check_name, quoted, write_rows
-from bigbird_dna.genome.sequence import Locus
 
 _SUPPLEMENT = {
     "Cell Type": "cell",
@@ -148,22 +147,6 @@ def write_tracks(
     table = {name: values for name, values in table.items() if any(values)}
     table |= columns or {}
     write_rows(path, [tuple(table), *zip(*table.values(), strict=True)])
-
-
-def tss_tracks(loci: Iterable[Locus], directory: Path) -> tuple[Track, ...]:
-    """Return the tracks of start sites; those of each strand are written to a BED file in `directory`."""
-    sites = list(loci)
-    tracks = []
-    for strand, name in TSS_TRACKS.items():
-        path = directory / f"{name}.bed"
-        rows = [
-            (x.contig, x.position, x.position + 1) for x in sites if x.strand == strand
-        ]
-        write_rows(path, rows)
-        (opposite,) = set(TSS_TRACKS.values()) - {name}
-        tracks.append(Track(name, "TSS", file=path, opposite=opposite))
-
-    return tuple(tracks)
 
 
 def tracks_from_folder(

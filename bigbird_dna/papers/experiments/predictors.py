@@ -65,7 +65,8 @@ def train_predictors(
 
     for name, initial in product(names, tables.initializations):
         window, predictor = bins.window, config.encoder.attention
-        keys: dict[str, Any] = {f"{task}.model.initial": initial}
+        part = "classifier" if task == "promoters" else "model"
+        keys: dict[str, Any] = {f"{task}.{part}.initial": initial}
         start = paths.pretrained
         for model in tables.models:
             if model.name == name:

@@ -14,11 +14,10 @@ from bigbird_dna.genome.chromatin.track import Track, exchanged, select_tracks
 from bigbird_dna.genome.chromatin.tracks import (
     read_tracks,
     tracks_from_folder,
-    tss_tracks,
     write_tracks,
 )
 from bigbird_dna.genome.intervals import place_peaks, read_peaks
-from bigbird_dna.genome.sequence import Intervals, Locus, window_start
+from bigbird_dna.genome.sequence import Intervals, window_start
 from bigbird_dna.genome.splits import GAP
 from tests.genome.formats import PACKINGS, SUPPLEMENT
 from tests.golden.messages import fails
@@ -91,16 +90,6 @@ def test_opposites_that_are_no_pairs_are_refused(tmp_path, opposites):
     )
     with fails(DataError):
         read_tracks(written(tmp_path / "tracks.tsv", f"track\tgroup\topposite\n{rows}"))
-
-
-def test_start_sites_become_a_track_per_strand(tmp_path):
-    loci = [Locus("c", 3, "+", "a"), Locus("b", 9, "-", "b"), Locus("c", 0, "-", "c")]
-    plus, minus = tss_tracks(loci, tmp_path)
-    assert (
-        (plus.opposite, minus.opposite) == (minus.name, plus.name) == ("TSS-", "TSS+")
-    )
-    assert plus.file.read_text() == "c\t3\t4\n"
-    assert minus.file.read_text() == "b\t9\t10\nc\t0\t1\n"
 
 
 def test_deepseas_supplementary_table(tmp_path):

@@ -239,7 +239,7 @@ def test_a_network_of_bins(chromatin: Path, tmp_path: Path) -> None:
 def test_networks_draw_the_windows_of_the_models(
     tiny_config: Path, negative_set: str
 ) -> None:
-    sets = ["training.crop_jitter_bp=9", "training.seed=5", "model.initial=random"]
+    sets = ["training.crop_jitter_bp=9", "training.seed=5", "classifier.initial=random"]
     config = load_config(tiny_config, [f"promoters.{key}" for key in sets])
     paths, reference = config.paths, Reference(config.paths.reference)
     models = PromoterTask(

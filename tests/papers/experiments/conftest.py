@@ -26,7 +26,7 @@ TRAINING = {
 }
 CHANGES: dict[str, Any] = {
     "promoters": {
-        "model": {"pooling": "mean", "ensemble": []},
+        "classifier": {"pooling": "mean", "ensemble": []},
         "training": TRAINING,
         "evaluation": {"baseline_kmer": 3},
     },
