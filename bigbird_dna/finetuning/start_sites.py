@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bigbird_dna.baselines.cnn_scan import triangles
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.run import Config
 from bigbird_dna.config.start_sites import DenseConfig
@@ -109,21 +110,16 @@ class StartSites:
 
     def labels(self, region: Region, start: int, length: int) -> NDArray[np.float32]:
         """Labels (2, length) of bases: 1 at a start site, falling linearly to 0."""
-        labels = np.zeros((len(STRANDS), length), np.float32)
-        bases = np.arange(start, start + length)
         reach = self.smoothing
         around = Interval(
             region.interval.contig, max(0, start - reach), start + length + reach
         )
-        for row, strand in zip(labels, STRANDS, strict=True):
-            for site in self.sites_in(around, strand):
-                part = slice(
-                    max(0, site - reach - start), max(0, site + reach + 1 - start)
-                )
-                height = 1 - abs(bases[part] - site) / (reach + 1)
-                row[part] = np.maximum(row[part], height)
-
-        return labels
+        return np.stack(
+            [
+                triangles(length, self.sites_in(around, strand) - start, reach)
+                for strand in STRANDS
+            ]
+        )
 
     def without_margins(
         self, region: Region, start: int, labels: NDArray[np.float32]

@@ -1,9 +1,10 @@
 """A model of start sites (TSSs): the probability of one at every base of a sequence, on both strands.
 
-Convolutions read the bases around each base. Their means over the bases of each token are added to the token's embedding, and
-the encoder reads the tokens of the whole window. Bins of bases get the mean and maximum of the tokens' states, and attend to
-one another. Further convolutions combine the state of a base's bin with what the first ones found. Promoters have sharp signals, such as motifs at a fixed
-distance from the start site, and wide ones, such as the gene that follows.
+Convolutions read the bases around each base. Their means over the bases of each token are added to the token's
+embedding, and the encoder reads the tokens of the whole window. Bins of bases get the mean and maximum of the
+tokens' states, and attend to one another. Further convolutions combine the state of a base's bin with what the
+first ones found. Promoters have sharp signals, such as motifs at a fixed distance from the start site, and wide
+ones, such as the gene that follows.
 
 Shapes: B batch, S bases, L tokens, C channels of a base, D hidden width.
 """

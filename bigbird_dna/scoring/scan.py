@@ -8,8 +8,9 @@ the direction of transcription. The score belongs to that position, not to the c
 paper's 5,000 + 3,000 bp, the position is 1 kb right of the center on "+" and 1 kb left of it on "-". Each
 score therefore carries its position, and nothing that uses it has to know the window.
 
-A model of start sites has a score at every base. A row is the highest score of a strand in an interval of `stride` bp, which
-are counted from the record's start; its position is that of this score.
+A model of start sites has a score at every base. Its windows and rows are counted from the record's start, so
+that a reverse complement is cut into others. A row is the highest score of a strand in an interval of `stride`
+bp; its position is that of this score.
 """
 
 from array import array
