@@ -253,44 +253,6 @@ def prepare_reference(
 
 
 @group.command(
-    "pieces",
-    epilog="Example: bigbird-dna prepare pieces workflow/config/human_pieces.yaml --set data_dir=data",
-)
-def prepare_pieces(
-    config: Config,
-    overrides: Overrides = None,
-    output: Annotated[
-        Path | None,
-        output_option("DIR", "Directory for the data set.", RESULTS.pieces),
-    ] = None,
-) -> None:
-    """Prepare pieces of a genome, and sequences around start sites, as training data of start sites.
-
-    DIR gets genome.fa.gz and sequences.fa.gz, the start sites on both (promoters.tsv, sequences.tsv),
-    start sites of other sources (other_promoters.tsv), intervals around these that are no negatives
-    (ignore.bed) and counts (pieces.json). Missing public files are downloaded.
-    """
-    from bigbird_dna.data.pieces import prepare_pieces
-    from bigbird_dna.genome.download import fetch
-    from bigbird_dna.genome.sources import find_piece_inputs
-
-    run, paths = read_run(config, overrides)
-    inputs = find_piece_inputs(run)
-    data_dir = None if run.data_dir is None else Path(run.data_dir)
-    for name, source in inputs.sources.items():
-        if not inputs.files[name].exists():
-            fetch(source.key, inputs.files[name], data_dir)
-
-    assert run.pieces is not None  # as `find_piece_inputs` has checked
-    counts = prepare_pieces(run, run.pieces, inputs, output or paths.pieces)
-    for name in ("windows", "sequences"):
-        log(f"{name}: {json.dumps(counts[name])}")
-
-    for name, values in counts["pieces"].items():
-        log(f"{name}: {json.dumps(values)}")
-
-
-@group.command(
     "promoters",
     epilog="Example: bigbird-dna prepare promoters promoters.bed "
     "--reference reference.fa.gz -o promoters.tsv",

@@ -9,7 +9,6 @@ from typing import Any
 from bigbird_dna.config.chromatin import DEEPSEA, SIMULATED, ChromatinConfig
 from bigbird_dna.config.data import (
     GenomeConfig,
-    PiecesConfig,
     SimulationConfig,
     TokensConfig,
 )
@@ -62,10 +61,10 @@ class Config(Section):
     )
     simulation: SimulationConfig = SimulationConfig()
     genome: GenomeConfig = GenomeConfig()
-    pieces: PiecesConfig | None = field(
+    pieces: dict[str, Any] | None = field(
         None,
-        "pieces of a genome with their start sites, in place of genome.reference and promoters.source; "
-        "none: no pieces",
+        "settings of workflow/scripts/human_pieces.py, which checks them; it makes the genome and start sites, "
+        "in place of genome.reference and promoters.source; none: no pieces",
     )
     tokens: TokensConfig = TokensConfig()
     encoder: EncoderConfig = EncoderConfig()

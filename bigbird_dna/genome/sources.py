@@ -126,40 +126,6 @@ class Inputs:
     files: dict[str, Path]
     sources: dict[str, Source]  # roles whose file is downloaded
 
-    @property
-    def keys(self) -> dict[str, str]:
-        """Keys for `prepare fetch` by file name."""
-        return {source.file: source.key for source in self.sources.values()}
-
-
-def find_piece_inputs(config: "Config") -> Inputs:
-    """Return the files of the section `pieces`, by the names and keys that it has; `ConfigError` as below."""
-    pieces = config.pieces
-    if pieces is None:
-        raise ConfigError("the configuration has no section pieces")
-
-    known = load_sources()
-    public = pieces.sites, pieces.chain
-    files = {name: locate(name, config.data_dir) for name in pieces.files}
-    sources = {x: known[x] for x in public if x in known}
-    for name in [x for x in files if x not in sources]:
-        # The assembly that a chain starts from is only known for sources.
-        if name == pieces.chain or not files[name].is_file():
-            hint = ", nor a known source" if name in public else ""
-            raise ConfigError(
-                f"pieces: {name!r} is not a file {searched(config)}{hint}"
-            )
-
-    for source in sources.values():
-        start = source.from_assembly or source.assembly
-        if start != pieces.assembly:
-            raise ConfigError(
-                f"pieces: source {source.key} is on {start}, but pieces.assembly is {pieces.assembly}"
-            )
-
-    files |= {name: config.paths.download(x.file) for name, x in sources.items()}
-    return Inputs(files, sources)
-
 
 def find_inputs(config: "Config", *, data_sets: bool = True) -> Inputs:
     """Return the files of a configuration: simulated, downloaded, or user-supplied.
@@ -247,7 +213,6 @@ def find_inputs(config: "Config", *, data_sets: bool = True) -> Inputs:
             )
 
     if config.pieces is not None:
-        sources |= find_piece_inputs(config).sources
         found["reference"] = paths.pieces / "genome.fa.gz"
         found["promoters"] = paths.pieces / "promoters.tsv"
 

@@ -40,7 +40,7 @@ NAMES = [path.stem for path in CONFIGURATIONS]
 
 def write_pieces(config: Config, home: Path) -> None:
     """Stand-ins for the files of the section pieces."""
-    for name in config.pieces.files if config.pieces else ():
+    for name in re.findall(r"'([^']+\.gz)'", str(config.pieces)):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).touch()
 
@@ -51,8 +51,6 @@ def test_shipped_configurations_are_valid(path: Path, tmp_path: Path) -> None:
     if path.stem in ("chr22", "minimal"):  # their genome is no public source but a file
         for name in (config.genome.reference, config.promoters.source):
             (tmp_path / (name or "none")).touch()
-    if path.stem in ("chr22", "minimal", "human_pieces"):
-        write_pieces(config, tmp_path)
         config = config.model_copy(update={"data_dir": str(tmp_path)})
     complete(config).check_targets()
     find_inputs(config, data_sets=False)

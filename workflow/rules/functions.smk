@@ -18,7 +18,7 @@ from bigbird_dna.config.run import STAGES, stage_text
 from bigbird_dna.config.paths import scan_file
 from bigbird_dna.data.predictions import CPG, KMER, POSITION, PROMOTER_BASELINES
 from bigbird_dna.errors import BigBirdDnaError
-from bigbird_dna.genome.sources import find_inputs, find_piece_inputs
+from bigbird_dna.genome.sources import find_inputs, load_sources
 from bigbird_dna.papers.experiments import EXPERIMENTS
 from bigbird_dna.workflow import (
     device,
@@ -42,12 +42,20 @@ try:
         CONFIG, START = with_start(CONFIG), start_files(CONFIG)
     CONFIG = complete(CONFIG, SOURCE)
     INPUTS = find_inputs(CONFIG)
+    if CONFIG.pieces:
+        PIECES_SCRIPT = workflow.source_path("../scripts/human_pieces.py")
+        sys.path.append(str(Path(PIECES_SCRIPT).parent))
+        from human_pieces import load_settings
+
+        PIECES = load_settings(CONFIG, SOURCE)[1]
     CONFIG.check_targets(SOURCE)
 except BigBirdDnaError as error:
     # An exception of Snakemake would add a traceback of the Snakefile to this line.
     sys.exit(f"bigbird-dna: error: {error}")
 
 PATHS = CONFIG.paths
+# Keys of public files by name.
+DOWNLOADS = {source.file: source.key for source in load_sources().values()}
 CHROMATIN = CONFIG.chromatin
 SETS = CONFIG.promoters.windows.negative_sets
 # Whether a dense model scans the test contigs, instead of a model of windows the first one.

@@ -53,7 +53,7 @@ rule prepare_fetch:
         # Quoted here, because the option is absent without a directory.
         data_dir=shlex.quote(f"--local-data={CONFIG.data_dir}") if CONFIG.data_dir else "",
     params:
-        key=lambda wildcards: INPUTS.keys[wildcards.file],
+        key=lambda wildcards: DOWNLOADS[wildcards.file],
     shell:
         "bigbird-dna prepare fetch {params.key:q} -o {output:q} {resources.data_dir} > {log:q} 2>&1"
 
@@ -63,15 +63,9 @@ if CONFIG.pieces:
     rule prepare_pieces:
         input:
             config=PATHS.stage("pieces"),
-            files=[*find_piece_inputs(CONFIG).files.values()],
+            files=[*PIECES.values()],
         output:
             indexed(PATHS.pieces / "genome.fa.gz").values(),
-            [
-                *indexed(PATHS.pieces / "sequences.fa.gz").values(),
-                PATHS.pieces / "sequences.tsv",
-            ]
-            if CONFIG.pieces.windows
-            else [],
             loci=PATHS.pieces / "promoters.tsv",
             other_loci=PATHS.pieces / "other_promoters.tsv",
             ignored=PATHS.pieces / "ignore.bed",
@@ -87,8 +81,9 @@ if CONFIG.pieces:
         params:
             directory=subpath(output.counts, parent=True),
             results=CONFIG.results,
+            script=PIECES_SCRIPT,
         shell:
-            "bigbird-dna prepare pieces {input.config:q} --set results={params.results:q}"
+            "python {params.script:q} {input.config:q} --set results={params.results:q}"
             " {resources.data_dir} -o {params.directory:q} > {log:q} 2>&1"
 
 

@@ -4,15 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from human_pieces import load_settings, prepare
 
 from bigbird_dna.config.reading import load_config, parse_config
-from bigbird_dna.data.pieces import prepare_pieces
 from bigbird_dna.disk.compression import read_lines
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.fasta import read_fasta
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.sequence import Locus, reverse_complement
-from bigbird_dna.genome.sources import Inputs, find_piece_inputs, load_sources
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
 from tests.toys import random_dna, written
@@ -63,12 +62,12 @@ CONFIG: dict[str, Any] = {
             {"file": "pieces.fa.gz", "assembly": "GRCh38"},
             {"file": "GRCh37.fa", "assembly": "GRCh37"},
         ],
-        **{"assembly": "GRCh38", "sites": "sites.sga", "chain": "GRCh37.chain"},
+        **{"assembly": "GRCh38", "sites": "sites.sga", "chain": "chain"},
         "site_sequences": "x_m10_p49.fa.gz",
-        "windows": ["x_m1000_p999.fa", "x_m249_p50.fa.gz"],
+        "windows": ["x_m249_p50.fa.gz", "x_m1000_p999.fa"],
         "exclude": ["chr22"],
         "other_sites": [
-            {"file": "cage.bed", "assembly": "GRCh38", "name": "C", "centered": True},
+            {"file": "cage.bed", "assembly": "GRCh38", "name": "C"},
             {"file": "genes.txt", "assembly": "GRCh37", "name": "E"},
         ],
     },
@@ -90,7 +89,7 @@ def windows(sites: list[Locus], upstream: int, downstream: int) -> str:
     )
 
 
-def write_inputs(home: Path) -> Inputs:
+def write_inputs(home: Path) -> None:
     """The files, in their public forms: soft-masked, names of contigs by source, N, 0- and 1-based."""
     one = GRCH38["chr1"]
     pieces = (
@@ -126,19 +125,13 @@ def write_inputs(home: Path) -> Inputs:
         "genes.txt": f"e1\t0\tchr1\t+\t{ensembl}\t{ensembl + 900}\t1,\t2,\n",
         "chain": CHAIN,
     }
-    files = {
-        name: written(home / name, text, packed=name.endswith(".gz"))
-        for name, text in texts.items()
-    }
-    files["GRCh37.chain"] = files.pop("chain")
-    return Inputs(files, {"GRCh37.chain": load_sources()["GRCh37.chain"]})
+    for name, text in texts.items():
+        written(home / name, text, packed=name.endswith(".gz"))
 
 
-def prepare(home: Path, **changes: Any) -> dict[str, Any]:
-    config = parse_config(CONFIG)
-    assert config.pieces is not None
-    pieces = config.pieces.model_copy(update=changes)
-    return prepare_pieces(config, pieces, write_inputs(home), home / "out")
+def run(home: Path) -> dict[str, Any]:
+    config = parse_config(CONFIG | {"data_dir": str(home)})
+    return prepare(config, *load_settings(config), home / "out")
 
 
 def place_of(contig: str) -> tuple[str, str, int, int]:
@@ -171,24 +164,23 @@ def on_contigs(loci: list[Locus], contigs: list[str]) -> list[Locus]:
 
 
 def test_all_files_are_those_of_the_hidden_genome(tmp_path: Path) -> None:
-    counts = prepare(tmp_path)
+    write_inputs(tmp_path)
+    counts = run(tmp_path)
     out = tmp_path / "out"
-    contigs: dict[str, list[str]] = {}
-    for name in ("genome", "sequences"):
-        records = dict(read_fasta(out / f"{name}.fa.gz"))
-        contigs[name] = [*records]
-        for contig, letters in records.items():
-            assembly, chrom, start, end = place_of(contig)
-            assert letters.decode() == GENOMES[assembly][chrom][start:end]
+    records = dict(read_fasta(out / "genome.fa.gz"))
+    for contig, letters in records.items():
+        assembly, chrom, start, end = place_of(contig)
+        assert letters.decode() == GENOMES[assembly][chrom][start:end]
 
-    assert contigs["genome"] == [
+    contigs = [*records]
+    pieces, sequences = contigs[:4], contigs[4:]
+    assert pieces == [
         *("GRCh37.chr1_0_4000", "GRCh37.chr22_5000_25000"),
         *("GRCh38.chr1_10000_33000", "GRCh38.chr1_45000_55000"),
     ]
     promoters = read_loci(out / "promoters.tsv")
-    assert promoters == on_contigs(SITES, contigs["genome"])
-    assert {x.contig for x in promoters} == {*contigs["genome"]}
-    assert read_loci(out / "sequences.tsv") == on_contigs(SITES, contigs["sequences"])
+    assert promoters == on_contigs(SITES, contigs)
+    assert {x.contig for x in promoters} == {*contigs}
 
     # Windows: not on pieces (56,000 on is one of GRCh37) or chr22, no copy of a test promoter, none of WRONG.
     expected: set[tuple[str, int]] = set()
@@ -197,14 +189,14 @@ def test_all_files_are_those_of_the_hidden_genome(tmp_path: Path) -> None:
         upstream, downstream = (1000, 999) if is_long else (249, 50)
         first = x.position - (upstream if x.strand == "+" else downstream)
         bases = {(x.contig, y) for y in range(first, first + upstream + downstream + 1)}
-        pieces = [*range(10_000, 33_000), *range(45_000, 55_000), *range(56_000, SIZE)]
-        on_piece = any(("chr1", y) in bases for y in pieces)
+        covered = [*range(10_000, 33_000), *range(45_000, 55_000), *range(56_000, SIZE)]
+        on_piece = any(("chr1", y) in bases for y in covered)
         copies = ("chr2", 10_000) in bases
         near_wrong = x.contig == "chr2" and x.position >= 50_000
         if not (x.contig == "chr22" or on_piece or copies or near_wrong):
             expected |= bases
 
-    found = [place_of(contig) for contig in contigs["sequences"]]
+    found = [place_of(contig) for contig in sequences]
     assert expected == {(x[1], y) for x in found for y in range(x[2], x[3])}
     assert len(expected) == sum(end - start for *_, start, end in found)
 
@@ -220,8 +212,8 @@ def test_all_files_are_those_of_the_hidden_genome(tmp_path: Path) -> None:
         )
     ]
     assert 3 < len(new) < len(others)
-    assert read_loci(out / "other_promoters.tsv") == on_contigs(new, contigs["genome"])
-    ignored = on_contigs(new, [*contigs["genome"], *contigs["sequences"]])
+    assert read_loci(out / "other_promoters.tsv") == on_contigs(new, pieces)
+    ignored = on_contigs(new, contigs)
     rows = [row.split("\t") for row in (out / "ignore.bed").read_text().splitlines()]
     assert [(x[0], x[3], x[5]) for x in rows] == [
         (x.contig, x.name, x.strand) for x in ignored
@@ -232,18 +224,12 @@ def test_all_files_are_those_of_the_hidden_genome(tmp_path: Path) -> None:
         assert (start, end) == (max(x.position - 500, 0), min(x.position + 501, length))
 
     of_pieces = counts["pieces"].values()
-    assert sum(x["agree"] for x in of_pieces) == len(promoters)
+    assert sum(x["agree"] for x in of_pieces) == len(on_contigs(SITES, pieces))
     assert [x["split"] for x in of_pieces] == ["train", "test", "train", "test"]
     of_windows = counts["windows"]
     assert of_windows["agree"] == len(SITES) - 1 and of_windows["disagree"] == 1
     assert of_windows["similar_to_held_out_promoter"] == 2
     assert of_windows["differ_from_overlapping_window"] == 2
-
-
-def test_without_a_chain_other_assemblies_have_no_sites(tmp_path: Path) -> None:
-    prepare(tmp_path, chain=None, other_sites=(), windows=(), site_sequences=None)
-    promoters = read_loci(tmp_path / "out/promoters.tsv")
-    assert {x.contig.split(".")[0] for x in promoters} == {"GRCh38"}
 
 
 @pytest.mark.parametrize(
@@ -287,15 +273,25 @@ def test_without_a_chain_other_assemblies_have_no_sites(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_one_error(
     tmp_path: Path, file: str, old: str, new: str, named: str
 ) -> None:
-    config = parse_config(CONFIG)
-    inputs = write_inputs(tmp_path)
-    text = "".join(f"{line}\n" for _, line in read_lines(inputs.files[file]))
-    assert old in text and config.pieces is not None
+    write_inputs(tmp_path)
+    text = "".join(f"{line}\n" for _, line in read_lines(tmp_path / file))
+    assert old in text
     changed = text.replace(old, new, -1 if old == ">" else 1)
-    written(inputs.files[file], changed, packed=file.endswith(".gz"))
+    written(tmp_path / file, changed, packed=file.endswith(".gz"))
     with fails(DataError, named):
-        prepare_pieces(config, config.pieces, inputs, tmp_path / "out")
+        run(tmp_path)
     assert not (tmp_path / "out").exists()
+
+
+def test_settings_are_checked(tmp_path: Path) -> None:
+    pieces = CONFIG["pieces"]
+    for changed, named in (
+        (pieces | {"clearence": 9}, "pieces: unknown key 'clearence'"),
+        (pieces, "pieces: 'pieces.fa.gz' is not a file"),
+    ):
+        config = parse_config(CONFIG | {"pieces": changed, "data_dir": str(tmp_path)})
+        with fails(ConfigError, named):
+            load_settings(config)
 
 
 def test_real_sites_have_the_bases_that_epd_publishes(
@@ -304,17 +300,16 @@ def test_real_sites_have_the_bases_that_epd_publishes(
     config = load_config(
         REPOSITORY / "workflow/config/human_pieces.yaml", [f"data_dir={shared_data}"]
     )
-    assert config.pieces is not None
-    files = find_piece_inputs(config)
-    files.files["GRCh38.promoters"] = shared_data / "epdnew/Hs_EPDnew_006_hg38.sga"
-    files.files["GRCh37.chain"] = shared_data / "hg19/hg38ToHg19.over.chain.gz"
-    chosen = [x for x in config.pieces.genomes if "chr9" in x.file or "chr19" in x.file]
-    pieces = config.pieces.model_copy(
+    settings, files = load_settings(config)
+    files["GRCh38.promoters"] = shared_data / "epdnew/Hs_EPDnew_006_hg38.sga"
+    files["GRCh37.chain"] = shared_data / "hg19/hg38ToHg19.over.chain.gz"
+    chosen = [x for x in settings.genomes if "chr9" in x.file or "chr19" in x.file]
+    settings = settings.model_copy(
         update={"genomes": tuple(chosen), "windows": (), "other_sites": ()}
     )
     genome = config.genome.model_copy(update={"valid": (), "test": ("*chr9*",)})
     config = config.model_copy(update={"genome": genome})
-    counts = prepare_pieces(config, pieces, files, tmp_path / "out")["pieces"]
+    counts = prepare(config, settings, files, tmp_path / "out")["pieces"]
     assert {name: (x["start_sites"], x["agree"]) for name, x in counts.items()} == {
         "GRCh37.chr19_60000_1500000": (82, 82),
         "GRCh38.chr9_10000_1000000": (13, 13),

@@ -1,25 +1,34 @@
-"""Build the data of a start-site model from pieces of genomes and published sequences around start sites.
+"""Build a training genome from pieces of human chromosomes and published sequences around start sites.
 
-Loci are compared in the assembly of the published start sites (`home`), and lifted for pieces of another one.
-Contigs are named `ASSEMBLY.CHROM_START_END`, 0-based and half-open, and read on the forward strand.
+    python workflow/scripts/human_pieces.py workflow/config/human_pieces.yaml --set data_dir=DIRECTORY -o OUTPUT
+
+Start sites are compared in one assembly (`home`) and lifted for the pieces of the other one. Contigs are named
+`ASSEMBLY.CHROM_START_END`, 0-based and half-open, and are read on the forward strand.
 """
 
+import argparse
 import re
+import sys
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from bigbird_dna.config.data import OtherSitesConfig, PiecesConfig
+import pysam
+
+from bigbird_dna.config.reading import checked, load_config
 from bigbird_dna.config.run import Config
+from bigbird_dna.config.section import ContigName, FileName, Section, field
+from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.compression import read_lines
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import BigBirdDnaError, ConfigError, DataError
 from bigbird_dna.genome.assembly import CUSTOM, load_assembly, open_assembly
+from bigbird_dna.genome.download import fetch
 from bigbird_dna.genome.fasta import read_fasta
-from bigbird_dna.genome.fields import quoted, write_rows
+from bigbird_dna.genome.fields import write_rows
 from bigbird_dna.genome.intervals import parse_region, read_bed, strand_column
 from bigbird_dna.genome.promoters import lift, read_promoters, write_loci
 from bigbird_dna.genome.reference import write_fasta
@@ -33,14 +42,73 @@ from bigbird_dna.genome.sequence import (
     window_around,
 )
 from bigbird_dna.genome.similarity import SIMILAR, similar_groups
-from bigbird_dna.genome.sources import Inputs
+from bigbird_dna.genome.sources import load_sources, locate, searched
 from bigbird_dna.genome.splits import Splits
 
 PROMOTER = 249, 51
 """Bases before a start site, and from it on, that are compared with those of held-out start sites."""
 
-PlacedLoci = Mapping[tuple[str, str], Sequence[Locus]]
-"""Loci by assembly and chromosome, sorted by position."""
+HumanAssembly = Literal["GRCh37", "GRCh38"]
+
+
+class FileSettings(Section):
+    file: FileName = field(..., "file in data_dir or the working directory")
+    assembly: HumanAssembly = field(..., "assembly of its chromosomes")
+
+
+class OtherSitesSettings(FileSettings):
+    name: str = field(..., "name of the source, which begins the names of its sites")
+
+
+class Settings(Section):
+    """The section `pieces` of a configuration."""
+
+    genomes: tuple[FileSettings, ...] = field(
+        ..., "FASTA; records are named chr1, chr1_999_2000 or chr1:1000-2000"
+    )
+    assembly: HumanAssembly = field(..., "assembly of start sites and windows")
+    sites: FileName = field(..., "start sites: key in resources/sources.yaml, or file")
+    chain: FileName = field(..., "liftOver chain to the other assembly, as sites")
+    site_sequences: FileName = field(
+        ..., "FASTA of the bases around each site, for a check, such as x_m10_p49.fa.gz"
+    )
+    windows: tuple[FileName, ...] = field(
+        ...,
+        "FASTA files around sites, the shortest first, such as x_m249_p50.fa.gz; headers: NAME CHROM:POSITION(STRAND)",
+    )
+    exclude: tuple[ContigName, ...] = field((), "chromosomes without windows")
+    other_sites: tuple[OtherSitesSettings, ...] = field(
+        (), "start sites that are neither positives nor negatives"
+    )
+    clearance: int = field(
+        500, "distance within which a site of a strand is the same, bp", ge=0
+    )
+
+
+def load_settings(
+    config: Config, source: str = "configuration"
+) -> tuple[Settings, dict[str, Path]]:
+    """Return the section `pieces`, and its files by the names that it has; `ConfigError` if one is missing.
+
+    Public files are those of the run's downloads, which need not exist yet.
+    """
+    settings = checked(Settings, config.pieces or {}, f"{source}: pieces")
+    known = load_sources()
+    files = {}
+    for name in (
+        *(x.file for x in (*settings.genomes, *settings.other_sites)),
+        *(settings.sites, settings.chain, settings.site_sequences),
+        *settings.windows,
+    ):
+        files[name] = locate(name, config.data_dir)
+        if name in known:
+            files[name] = config.paths.download(known[name].file)
+        elif not files[name].is_file():
+            raise ConfigError(
+                f"{source}: pieces: {name!r} is not a file {searched(config)}, nor a known source"
+            )
+
+    return settings, files
 
 
 class Piece(NamedTuple):
@@ -53,19 +121,11 @@ class Piece(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Position after the last base."""
         return self.start + len(self.sequence)
 
     @property
     def name(self) -> str:
-        """Name of the contig."""
         return f"{self.assembly}.{self.chrom}_{self.start}_{self.end}"
-
-    def loci(self, loci: PlacedLoci) -> list[Locus]:
-        """Return the loci on the piece, at their positions on the chromosome."""
-        some = loci.get((self.assembly, self.chrom), ())
-        first = bisect_left(some, self.start, key=lambda x: x.position)
-        return list(some[first : bisect_left(some, self.end, key=lambda x: x.position)])
 
     def around(self, locus: Locus, upstream: int, downstream: int) -> str:
         """Return the bases around a locus in its direction, without those beyond the piece."""
@@ -77,22 +137,47 @@ class Piece(NamedTuple):
     def differs(self, other: "Piece") -> bool:
         """Return whether the bases in common with another piece of the chromosome differ."""
         start, end = max(self.start, other.start), min(self.end, other.end)
-        mine, theirs = (
+        here, there = (
             x.sequence[start - x.start : end - x.start] for x in (self, other)
         )
-        return start < end and mine != theirs
+        return start < end and here != there
 
 
+class Loci:
+    """Loci by assembly and chromosome, sorted by position."""
+
+    def __init__(self, loci: Iterable[tuple[str, Locus]]) -> None:
+        self.placed: defaultdict[tuple[str, str], list[Locus]] = defaultdict(list)
+        for assembly, locus in sorted(loci, key=lambda x: x[1].position):
+            self.placed[assembly, locus.contig].append(locus)
+
+    def on(self, piece: Piece) -> list[Locus]:
+        """Return the loci on a piece, at their positions on the chromosome."""
+        loci = self.placed[piece.assembly, piece.chrom]
+        first = bisect_left(loci, piece.start, key=lambda x: x.position)
+        return loci[first : bisect_left(loci, piece.end, key=lambda x: x.position)]
+
+    def on_contigs(self, pieces: Iterable[Piece]) -> list[Locus]:
+        """Return the loci on pieces, at their positions on these."""
+        return [
+            Locus(piece.name, x.position - piece.start, x.strand, x.name)
+            for piece in pieces
+            for x in self.on(piece)
+        ]
+
+
+@dataclass
 class LiftOver:
-    """Loci of the assembly `home` on another assembly, and back; without a chain, there is no other one."""
+    """Lifts loci of the assembly `home` to the other one, and back."""
 
-    def __init__(self, home: str, other: str, chain: Path | None) -> None:
-        self.home, self.other, self.chain = home, other, chain
+    home: str
+    other: str
+    chain: Path
 
     def lift(self, loci: Sequence[Locus]) -> list[Locus | None]:
         """Return each locus on the other assembly; None without a unique counterpart."""
-        if self.chain is None or not loci:
-            return [None] * len(loci)
+        if not loci:
+            return []
 
         numbered = [replace(x, name=str(number)) for number, x in enumerate(loci)]
         lifted, _ = lift(numbered, self.chain, load_assembly(self.home).match)
@@ -102,14 +187,10 @@ class LiftOver:
             for number, x in enumerate(loci)
         ]
 
-    def place(self, loci: Sequence[Locus]) -> PlacedLoci:
-        """Return loci of `home` by place, in both assemblies."""
-        lifted = [x for x in self.lift(loci) if x is not None]
-        placed = defaultdict(list)
-        for assembly, some in ((self.home, loci), (self.other, lifted)):
-            for locus in sorted(some, key=lambda x: x.position):
-                placed[assembly, locus.contig].append(locus)
-        return placed
+    def place(self, loci: Sequence[Locus]) -> Loci:
+        """Return loci of `home` on both assemblies."""
+        lifted = [(self.other, x) for x in self.lift(loci) if x is not None]
+        return Loci([(self.home, x) for x in loci] + lifted)
 
     def lift_back(self, loci: Iterable[Locus], anchors: Sequence[Locus]) -> list[Locus]:
         """Return loci of the other assembly on `home`, without those that cannot be placed there.
@@ -130,81 +211,71 @@ class LiftOver:
                 same = strand == anchor.strand
                 distance = locus.position - position
                 guess = anchor.position + (distance if same else -distance)
-                turned = locus.strand if same else OPPOSITE[locus.strand]
+                direction = locus.strand if same else OPPOSITE[locus.strand]
                 if guess >= 0:
-                    guesses.append(Locus(anchor.contig, guess, turned, locus.name))
+                    guesses.append(Locus(anchor.contig, guess, direction, locus.name))
                     sources.append(locus)
 
-        lifted_again = self.lift(guesses)
-        tried = zip(sources, guesses, lifted_again, strict=True)
+        again = self.lift(guesses)
+        tried = zip(sources, guesses, again, strict=True)
         return list(
             {source: guess for source, guess, x in tried if x == source}.values()
         )
 
 
-def prepare_pieces(
-    config: Config, settings: PiecesConfig, inputs: Inputs, output: Path
+def prepare(
+    config: Config, settings: Settings, files: Mapping[str, Path], output: Path
 ) -> dict[str, Any]:
-    """Write the data set `output` as configured in the sections `genome` and `pieces`; return its counts.
+    """Write the data set to the directory `output`, and return its counts, which are in pieces.json.
 
-    genome.fa.gz has the pieces, and promoters.tsv all start sites on them; sequences.fa.gz and sequences.tsv
-    have the same of the windows, joined where they overlap, if there are any. other_promoters.tsv has start sites of other
+    genome.fa.gz has the pieces, and the sequences around start sites, joined where they overlap, which are
+    for training; promoters.tsv has all start sites on both. other_promoters.tsv has start sites of other
     sources on the pieces that are not near a start site of their strand; ignore.bed has the intervals around
-    these, on pieces and sequences; pieces.json the counts.
+    these on all contigs.
     """
-    files = inputs.files
     pieces = read_pieces((files[x.file], x.assembly) for x in settings.genomes)
-    lengths = {piece.name: len(piece.sequence) for piece in pieces}
-    custom = open_assembly(CUSTOM, title=config.genome.title)
-    splits = Splits.from_config(config.genome, lengths, custom)
-    split_of = {name: splits.by_contig[name][0].split for name in lengths}
+    split_of = assign_splits(config, pieces)
     held_out = [piece for piece in pieces if split_of[piece.name] != "train"]
 
-    over = LiftOver(settings.assembly, "", None)
-    if settings.chain is not None:
-        other = inputs.sources[settings.chain].assembly
-        over = LiftOver(settings.assembly, other, files[settings.chain])
-
-    start_sites = unique(read_promoters(files[settings.sites]), over.home)
-    sites = over.place(start_sites)
+    home = settings.assembly
+    other = "GRCh37" if home == "GRCh38" else "GRCh38"
+    liftover = LiftOver(home, other, files[settings.chain])
+    start_sites = unique(read_promoters(files[settings.sites]), home)
+    sites = liftover.place(start_sites)
     bases = {}
-    if settings.site_sequences is not None:
-        for header, upstream, text in read_records(files[settings.site_sequences]):
-            bases["".join(header.split()[1:2])] = upstream, text
+    for _, comment, upstream, text in read_records(files[settings.site_sequences]):
+        bases["".join(comment.split()[:1])] = upstream, text
 
-    windows = read_windows([files[x] for x in settings.windows], start_sites, over.home)
-    kept, dropped = select(windows, pieces, held_out, settings.exclude, sites, over)
+    windows = read_windows([files[x] for x in settings.windows], start_sites, home)
+    kept, dropped = select(windows, pieces, held_out, settings.exclude, sites, liftover)
     sequences = join(kept)
-    if windows and not sequences:
-        raise DataError(f"pieces.windows: none is left for training: {dropped}")
+    contigs = [*pieces, *sequences]
+    splits = assign_splits(config, contigs)
+    for piece in sequences:
+        if splits[piece.name] != "train":
+            raise ConfigError(
+                f"genome: {piece.name}, a sequence around start sites, must not be held out"
+            )
 
     others: list[Locus] = []
     for source in settings.other_sites:
-        loci = read_other(files[source.file], source)
-        at_home = source.assembly == over.home
-        others += loci if at_home else over.lift_back(loci, start_sites)
+        loci = read_other(files[source.file], source.name, source.assembly)
+        at_home = source.assembly == home
+        others += loci if at_home else liftover.lift_back(loci, start_sites)
 
     others = without_neighbors(others, start_sites, settings.clearance)
-    other_sites = over.place(others)
+    other_sites = liftover.place(others)
+    lengths = {piece.name: len(piece.sequence) for piece in contigs}
+    ignored = []
+    for x in other_sites.on_contigs(contigs):
+        start = max(x.position - settings.clearance, 0)
+        end = min(x.position + settings.clearance + 1, lengths[x.contig])
+        ignored.append((x.contig, start, end, x.name, 0, x.strand))
 
     output.mkdir(parents=True, exist_ok=True)
-    for stem, loci_stem, some in (
-        ("genome", "promoters", pieces),
-        ("sequences", "sequences", sequences),
-    ):
-        if some:
-            records = ((piece.name, piece.sequence) for piece in some)
-            write_fasta(output / f"{stem}.fa.gz", records)
-            write_loci(output / f"{loci_stem}.tsv", on_contigs(some, sites))
-
-    write_loci(output / "other_promoters.tsv", on_contigs(pieces, other_sites))
-    lengths |= {piece.name: len(piece.sequence) for piece in sequences}
-    ignored = []
-    for locus in on_contigs([*pieces, *sequences], other_sites):
-        start = max(locus.position - settings.clearance, 0)
-        end = min(locus.position + settings.clearance + 1, lengths[locus.contig])
-        ignored.append((locus.contig, start, end, locus.name, 0, locus.strand))
-
+    write_fasta(output / "genome.fa.gz", ((x.name, x.sequence) for x in contigs))
+    write_loci(output / "promoters.tsv", sites.on_contigs(contigs))
+    write_loci(output / "other_promoters.tsv", other_sites.on_contigs(pieces))
     write_rows(output / "ignore.bed", ignored)
     counts = {
         "start_sites": len(start_sites),
@@ -218,20 +289,28 @@ def prepare_pieces(
         "sequences": {
             "contigs": len(sequences),
             **composition(sequences),
-            "start_sites": len(on_contigs(sequences, sites)),
+            "start_sites": len(sites.on_contigs(sequences)),
         },
         "pieces": {
             piece.name: {
                 "split": split_of[piece.name],
                 **composition([piece]),
-                **agreement(((x, piece) for x in piece.loci(sites)), bases),
-                "other_promoters": len(piece.loci(other_sites)),
+                **agreement(((x, piece) for x in sites.on(piece)), bases),
+                "other_promoters": len(other_sites.on(piece)),
             }
             for piece in pieces
         },
     }
     write_json(output / "pieces.json", counts)
     return counts
+
+
+def assign_splits(config: Config, pieces: Iterable[Piece]) -> dict[str, str | None]:
+    """Return the split of each piece by the configuration's section `genome`."""
+    lengths = {piece.name: len(piece.sequence) for piece in pieces}
+    assembly = open_assembly(CUSTOM, title=config.genome.title)
+    by_contig = Splits.from_config(config.genome, lengths, assembly).by_contig
+    return {name: by_contig[name][0].split for name in lengths}
 
 
 def read_pieces(files: Iterable[tuple[Path, str]]) -> list[Piece]:
@@ -245,15 +324,12 @@ def read_pieces(files: Iterable[tuple[Path, str]]) -> list[Piece]:
             text = clean_bytes(letters).decode()
             part = re.sub(r"_(\d+)_(\d+)$", lambda x: f":{int(x[1]) + 1}-{x[2]}", name)
             chrom, start, end = parse_region(part) or (name, 0, None)
+            where = f"{path}: record {name!r}"
             if not load_assembly(assembly).knows(chrom):
-                raise DataError(
-                    f"{path}: record {name!r}: {assembly} has no contig {chrom!r}"
-                )
+                raise DataError(f"{where}: {assembly} has no contig {chrom!r}")
 
             if end is not None and end - start != len(text):
-                raise DataError(
-                    f"{path}: record {name!r} has {len(text):,} bp, not {end - start:,}"
-                )
+                raise DataError(f"{where} has {len(text):,} bp, not {end - start:,}")
 
             known = text.strip("N")
             if known:
@@ -296,8 +372,8 @@ def unique(loci: Iterable[Locus], assembly: str) -> list[Locus]:
     return list(found.values())
 
 
-def read_records(path: Path) -> Iterator[tuple[str, int, str]]:
-    """Yield header, number of bases before the start site, and sequence of FASTA records around start sites.
+def read_records(path: Path) -> Iterator[tuple[str, str, int, str]]:
+    """Yield name, comment, bases before the start site, and sequence of FASTA records around start sites.
 
     The file's name has the positions of the first and last base, as in `x_m249_p50.fa.gz`.
     """
@@ -305,60 +381,53 @@ def read_records(path: Path) -> Iterator[tuple[str, int, str]]:
     if ends is None:
         raise DataError(f"{path}: the name has no positions such as _m249_p50")
 
-    header, text, count = "", "", 0
-    for _, line in [*read_lines(path), (0, ">")]:
-        if not line.startswith(">"):
-            text += line.strip()
-            continue
+    upstream = int(ends[1])
+    length = upstream + int(ends[2]) + 1
+    record = None
+    with pysam.FastxFile(str(path)) as records:
+        for record in records:
+            where = f"{path}: record {record.name!r}"
+            if len(record.sequence) != length:
+                raise DataError(
+                    f"{where} has {len(record.sequence):,} bp, not {length:,}"
+                )
 
-        if header:
-            where = f"{path}: record {quoted(header)}"
-            length = int(ends[1]) + int(ends[2]) + 1
-            if len(text) != length:
-                raise DataError(f"{where} has {len(text):,} bp, not {length:,}")
+            text = clean(record.sequence, where)
+            yield record.name, record.comment or "", upstream, text
 
-            yield header, int(ends[1]), clean(text, where)
-            count += 1
-
-        header, text = line[1:].strip(), ""
-
-    if not count:
-        raise DataError(f"{path}: the file contains no FASTA records with a header")
+    if record is None:
+        raise DataError(f"{path}: the file contains no FASTA records")
 
 
 def read_windows(
     paths: Iterable[Path], start_sites: Iterable[Locus], assembly: str
 ) -> dict[Locus, Piece]:
-    """Return the sequence around each start site, the longest one that agrees with all shorter ones.
+    """Return the sequence around each start site, of files with longer and longer sequences.
 
-    Others are of another copy of the promoter. Headers are `NAME CHROM:POSITION(STRAND)`, with positions from
-    1. `DataError`: a sequence is not around a start site.
+    It is the last one that agrees with all before; others are of another copy of the promoter. Headers are
+    `NAME CHROM:POSITION(STRAND)`, with positions from 1. `DataError`: a sequence is not around a start site.
     """
     sites = {(x.contig, x.position, str(x.strand)): x for x in start_sites}
-    found: defaultdict[Locus, list[Piece]] = defaultdict(list)
+    windows: dict[Locus, Piece] = {}
     for path in paths:
-        for header, upstream, text in read_records(path):
-            match = re.match(r"\S+ (\S+):(\d+)\(([+-])\)", header)
+        for name, comment, upstream, text in read_records(path):
+            match = re.match(r"(\S+):(\d+)\(([+-])\)", comment)
             locus = (
                 sites.get((match[1], int(match[2]) - 1, match[3])) if match else None
             )
             if locus is None:
                 raise DataError(
-                    f"{path}: record {quoted(header)} is not at a start site: expected NAME "
+                    f"{path}: record '{name} {comment}' is not at a start site: expected NAME "
                     "CHROM:POSITION(STRAND), the position counted from 1"
                 )
 
             start = window_around(locus, upstream, len(text) - upstream).start
             forward = text if locus.strand == "+" else reverse_complement(text)
-            found[locus].append(Piece(assembly, locus.contig, start, forward))
+            window = Piece(assembly, locus.contig, start, forward)
+            if locus not in windows or not window.differs(windows[locus]):
+                windows[locus] = window
 
-    longest: dict[Locus, Piece] = {}
-    for locus, pieces in found.items():
-        for piece in sorted(pieces, key=lambda x: len(x.sequence)):
-            if locus not in longest or not piece.differs(longest[locus]):
-                longest[locus] = piece
-
-    return longest
+    return windows
 
 
 def select(
@@ -366,8 +435,8 @@ def select(
     pieces: Sequence[Piece],
     held_out: Sequence[Piece],
     exclude: Sequence[str],
-    sites: PlacedLoci,
-    over: LiftOver,
+    sites: Loci,
+    liftover: LiftOver,
 ) -> tuple[list[Piece], dict[str, int]]:
     """Return the windows for training, and the number of others by reason.
 
@@ -377,7 +446,7 @@ def select(
     """
     promoters = [window.around(locus, *PROMOTER) for locus, window in windows.items()]
     for piece in held_out:
-        promoters += [piece.around(locus, *PROMOTER) for locus in piece.loci(sites)]
+        promoters += [piece.around(locus, *PROMOTER) for locus in sites.on(piece)]
 
     groups = similar_groups(promoters, SIMILAR).tolist()
     of_held_out = set(groups[len(windows) :])
@@ -395,7 +464,7 @@ def select(
             if window.differs(next_window):
                 different |= {locus, other}
 
-    def pieces_at(assembly: str, end: Locus) -> list[Piece]:
+    def piece_at(assembly: str, end: Locus) -> list[Piece]:
         return [
             piece
             for piece in pieces
@@ -409,8 +478,8 @@ def select(
         for position in (window.start, window.end - 1)
     ]
     touched = [
-        pieces_at(over.home, end) + (pieces_at(over.other, lifted) if lifted else [])
-        for end, lifted in zip(ends, over.lift(ends), strict=True)
+        piece_at(liftover.home, end) + (piece_at(liftover.other, x) if x else [])
+        for end, x in zip(ends, liftover.lift(ends), strict=True)
     ]
     kept = []
     dropped: Counter[str] = Counter()
@@ -424,7 +493,7 @@ def select(
             dropped["overlap_training_piece"] += 1
         elif locus in different:
             dropped["differ_from_overlapping_window"] += 1
-        elif copies.intersection(window.loci(sites)):
+        elif copies.intersection(sites.on(window)):
             dropped["similar_to_held_out_promoter"] += 1
         else:
             kept.append(window)
@@ -432,34 +501,29 @@ def select(
     return kept, dict(dropped)
 
 
-def read_other(path: Path, source: OtherSitesConfig) -> list[Locus]:
-    """Return the start sites of a file by UCSC's names of contigs; their names begin with the source's.
+def read_other(path: Path, source: str, assembly: str) -> list[Locus]:
+    """Return the start sites of another source, with its name before theirs.
 
-    A `.txt` file has transcripts in SpliceAI's columns: gene, paralog, contig, strand, first and last base,
-    counted from 1.
+    They are the centers of a BED file's intervals. A `.txt` file has transcripts in SpliceAI's columns: gene,
+    paralog, contig, strand, first and last base, counted from 1.
     """
-    if path.name.removesuffix(".gz").endswith(".txt"):
-        loci = []
-        for number, line in read_lines(path):
-            try:
-                gene, _, contig, strand, first, last = line.split("\t")[:6]
+    is_table = path.name.removesuffix(".gz").endswith(".txt")
+    loci = []
+    for number, *fields in read_lines(path) if is_table else read_bed(path):
+        try:
+            if is_table:
+                name, _, contig, strand, first, last = fields[0].split("\t")[:6]
                 position = int(first if strand == "+" else last) - 1
-                loci.append(Locus(contig, position, strand, gene))  # type: ignore[arg-type]
-            except ValueError as error:
-                raise DataError(f"{path}: line {number}: {error}") from None
-    elif source.centered:
-        loci = []
-        for number, fields, start, end in read_bed(path):
-            try:
-                strand = strand_column(fields)
-                loci.append(Locus(fields[0], (start + end) // 2, strand, fields[3]))  # type: ignore[arg-type]
-            except (ValueError, IndexError) as error:
-                raise DataError(f"{path}: line {number}: {error}") from None
-    else:
-        loci = read_promoters(path)
+            else:
+                columns, start, end = fields
+                contig, name, strand = columns[0], columns[3], strand_column(columns)
+                position = (start + end) // 2
 
-    named = (replace(x, name=f"{source.name}:{x.name}") for x in loci)
-    return unique(named, source.assembly)
+            loci.append(Locus(contig, position, strand, f"{source}:{name}"))
+        except (ValueError, IndexError) as error:
+            raise DataError(f"{path}: line {number}: {error}") from None
+
+    return unique(loci, assembly)
 
 
 def without_neighbors(
@@ -479,15 +543,6 @@ def without_neighbors(
             kept.append(locus)
 
     return kept
-
-
-def on_contigs(pieces: Iterable[Piece], loci: PlacedLoci) -> list[Locus]:
-    """Return the loci on pieces, by the names of their contigs and at positions on these."""
-    return [
-        Locus(piece.name, x.position - piece.start, x.strand, x.name)
-        for piece in pieces
-        for x in piece.loci(loci)
-    ]
 
 
 def composition(pieces: Iterable[Piece]) -> dict[str, float]:
@@ -510,3 +565,32 @@ def agreement(
             counts["agree" if same else "disagree"] += 1
 
     return counts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="configuration")
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", required=True)
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="another value"
+    )
+    arguments = parser.parse_args()
+    try:
+        config = load_config(arguments.config, arguments.set)
+        settings, files = load_settings(config, str(arguments.config))
+        for name in (settings.sites, settings.chain):
+            if not files[name].exists():
+                data_dir = None if config.data_dir is None else Path(config.data_dir)
+                fetch(name, files[name], data_dir)
+
+        counts = prepare(config, settings, files, arguments.output)
+    except BigBirdDnaError as error:
+        sys.exit(f"error: {error}")
+
+    log(f"{arguments.output}: {counts['windows']}, {counts['sequences']}")
+
+
+if __name__ == "__main__":
+    main()
