@@ -190,7 +190,6 @@ FACTORS = (
     Motif("FOXTROT", "aGCCATCTTGyg", "clusters of its sites are silencers"),
 )
 ALFA, BRAVO, CHARLIE, DELTA, ECHO, FOXTROT = FACTORS
-MOTIFS = CORE + FACTORS
 
 OFFSETS: Positions = np.array([-92, -64, -31, -3, 27], dtype=np.int64)
 JITTER: Positions = np.array([8, 6, 2, 0, 1], dtype=np.int64)

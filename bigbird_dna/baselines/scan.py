@@ -16,9 +16,9 @@ from scipy.special import expit
 from bigbird_dna.baselines.promoters import LogisticBaseline
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import (
+    STRANDS,
     UNKNOWN,
     Interval,
-    Strand,
     base_codes,
     known_before,
     words_ending,
@@ -35,7 +35,6 @@ MAX_N = 0.25  # windows with a larger fraction of N are not scored
 CPG_WINDOW = 500  # bp
 _BASES_AT_ONCE = 1 << 21
 _HEADER = "contig\tstart\tend\tname\tscore\tstrand\tnote\ttss\n"
-_STRANDS: tuple[Strand, ...] = ("+", "-")
 
 # Axes: L bases.
 
@@ -64,7 +63,7 @@ def write_scan(path: Path, genome: Reference, scores: BaseScores, stride: int) -
                     start = first + number * stride
                     end = min(start + stride, size)
                     for strand, score, place in zip(
-                        _STRANDS, best[number], places, strict=True
+                        STRANDS, best[number], places, strict=True
                     ):
                         if score > -np.inf:
                             file.write(
@@ -84,7 +83,7 @@ def scores_of_windows(
     def of_bases(contig: str, first: int, last: int) -> NDArray[Any]:
         rows = []
         for strand, before in zip(
-            _STRANDS, (upstream, length - 1 - upstream), strict=True
+            STRANDS, (upstream, length - 1 - upstream), strict=True
         ):
             start = first - before
             end = last - before + length - 1

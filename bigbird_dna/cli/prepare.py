@@ -290,8 +290,7 @@ def prepare_promoters(
 
     The start site is the 5' end of a BED interval (in EPDnew files, of the thick part) or of a transcript. In
     annotations, genes without a transcript start at their own 5' end, or at that of their CDS; pseudogenes
-    are not used. Where RegulonDB's sequences are not at their positions, those are used that look more like
-    start sites. Warns if the start sites of the strands do not fit each other: they may be on the wrong
+    are not used. Warns if the start sites of the strands do not fit each other: they may be on the wrong
     strand, or off by one or two bases.
     """
     from bigbird_dna.genome.assembly import open_assembly

@@ -23,8 +23,6 @@ MONITORING = "decides no weights"
 NOT_IN_FINGERPRINT = "decides how weights are computed"
 
 # Limits on values that determine memory and time before weights are read, against damaged configurations.
-SCORED_CENTER = 0.9
-"""Fraction of a window whose bins are scored along a genome; the others have little context on one side."""
 LONGEST_WINDOW = 1_000_000  # bp; twice the longest input of published sequence models
 MOST_VIEWS = 100
 

@@ -153,6 +153,7 @@ def fraction_n(sequence: str) -> float:
 
 Strand = Literal["+", "-"]
 
+STRANDS: tuple[Strand, ...] = ("+", "-")
 OPPOSITE: dict[Strand, Strand] = {"+": "-", "-": "+"}
 
 

@@ -11,7 +11,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Locus, base_codes, inside, window_around
+from bigbird_dna.genome.sequence import (
+    STRANDS,
+    Locus,
+    base_codes,
+    inside,
+    window_around,
+)
 
 AROUND = 60  # bp compared on either side of a start site
 SHIFTS = (-2, -1, 1, 2)  # bp downstream
@@ -26,7 +32,7 @@ def check_start_sites(loci: Sequence[Locus], reference: Reference) -> list[str]:
     A list whose positions on one strand are off by one, as in some releases of RegulonDB, is found.
     """
     codes = {}
-    for strand in ("+", "-"):
+    for strand in STRANDS:
         windows = [
             window_around(one, AROUND, AROUND) for one in loci if one.strand == strand
         ]

@@ -13,7 +13,7 @@ from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError, one_of
 from bigbird_dna.genome.annotation import Gene
-from bigbird_dna.genome.sequence import Locus
+from bigbird_dna.genome.sequence import STRANDS, Locus
 from bigbird_dna.reporting.result import BLUE, INK, VERMILION, panels, save_figure
 
 DEFAULT_LENGTH = 20_000
@@ -55,7 +55,7 @@ def read_windows(path: Path, numbers: Sequence[str]) -> pd.DataFrame:
     windows = table[["contig", "strand"]].copy()
     for name in ("strand", *numbers):
         if name == "strand":
-            wrong = ~table[name].isin(["+", "-"])
+            wrong = ~table[name].isin(STRANDS)
         else:
             windows[name] = pd.to_numeric(table[name], errors="coerce")
             wrong = windows[name].isna() & table[name].notna()

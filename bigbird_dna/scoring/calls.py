@@ -46,7 +46,7 @@ from bigbird_dna.errors import (
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.fasta import readable, scan_fasta
 from bigbird_dna.genome.intervals import contig_names, find_places
-from bigbird_dna.genome.sequence import Strand
+from bigbird_dna.genome.sequence import STRANDS, Strand
 from bigbird_dna.genome.splits import find_named, format_named_region
 from bigbird_dna.model.catalog import changed_file, find_target, result_origin
 from bigbird_dna.model.inference import computation
@@ -54,7 +54,6 @@ from bigbird_dna.model.model import METRICS, LoadedModel
 from bigbird_dna.model.weights import RECORD
 from bigbird_dna.scoring.promoters import warn_of_short_records
 from bigbird_dna.scoring.scan import (
-    BOTH_STRANDS,
     STRIDE,
     ScanModel,
     ScoredWindow,
@@ -66,7 +65,6 @@ from bigbird_dna.scoring.scan import (
 )
 from bigbird_dna.scoring.writers import (
     CALL_FORMATS,
-    STRANDS,
     choose_output,
     open_writer,
 )
@@ -139,8 +137,8 @@ def call_promoters(
     if fdr is not None:
         check_fraction("fdr", fdr)
 
-    check_choice("strand", strand, STRANDS)
-    strands = STRANDS[strand]
+    check_choice("strand", strand, ("both", *STRANDS))
+    strands = [x for x in STRANDS if strand in ("both", x)]
     scan_model = load_scan_model(model)
     expected = call_precision_of(scan_model)
     least = _lowest_score(expected, fdr)
@@ -205,7 +203,7 @@ def scan_contigs(
     fasta: Path,
     lengths: Mapping[str, int],
     model: ScanModel,
-    strands: Sequence[Strand] = BOTH_STRANDS,
+    strands: Sequence[Strand] = STRANDS,
     *,
     stride: int | None = None,
     max_n: float = 0.25,
@@ -233,7 +231,7 @@ def scan_contigs(
 
 
 def scored_windows(
-    record: Iterable[ScoredWindow], strands: Sequence[Strand] = BOTH_STRANDS
+    record: Iterable[ScoredWindow], strands: Sequence[Strand] = STRANDS
 ) -> dict[Strand, Points]:
     """Return the windows of a record that have a score, by strand."""
     windows = {}

@@ -11,6 +11,7 @@ from bigbird_dna.console import ProgressBar, log
 from bigbird_dna.errors import UsageError, check_choice
 from bigbird_dna.genome.fasta import readable, scan_fasta
 from bigbird_dna.genome.intervals import contig_names, find_places
+from bigbird_dna.genome.sequence import STRANDS
 from bigbird_dna.model.catalog import result_origin
 from bigbird_dna.model.inference import computation
 from bigbird_dna.model.model import LoadedModel
@@ -28,7 +29,6 @@ from bigbird_dna.scoring.scan import (
 )
 from bigbird_dna.scoring.writers import (
     SCORE_FORMATS,
-    STRANDS,
     choose_output,
     open_writer,
 )
@@ -129,7 +129,7 @@ def score_promoters(
     """
     contigs = contig_names(contigs)
     path, format = choose_output(output, format, SCORE_FORMATS, [model, fasta, regions])
-    check_choice("strand", strand, STRANDS)
+    check_choice("strand", strand, ("both", *STRANDS))
     # These formats show the signal at the TSS positions of windows, instead of the windows.
     is_signal = format in ("bedgraph", "bigwig")
     if is_signal and per_record:
@@ -146,7 +146,7 @@ def score_promoters(
         )
 
     step = stride or STRIDE
-    strands = STRANDS[strand]
+    strands = [x for x in STRANDS if strand in ("both", x)]
     with (
         computation(precision, device, threads) as stated_precision,
         readable(fasta) as file,

@@ -9,7 +9,7 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import ALIAS_HINT, contig_finder, shown
 from bigbird_dna.genome.intervals import Places, read_bed, strand_column
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import OPPOSITE, Strand
+from bigbird_dna.genome.sequence import OPPOSITE, STRANDS, Strand
 
 if TYPE_CHECKING:  # commands read files, and need 60 MB less without pandas
     import pandas as pd
@@ -64,7 +64,7 @@ def read_regions(
     contigs: dict[str, str | None] = {}
     where = source if isinstance(source, (Path, str)) else "regions"
     for line, name, start, end, label, strand in _rows(source):
-        if stranded and strand not in ("+", "-", "."):
+        if stranded and strand not in (*STRANDS, "."):
             raise DataError(f"{line}: strand must be '+', '-' or '.', found {strand!r}")
 
         if name not in contigs:

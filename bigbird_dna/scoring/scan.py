@@ -27,6 +27,7 @@ from bigbird_dna.console import ProgressBar
 from bigbird_dna.genome.fasta import read_records
 from bigbird_dna.genome.intervals import Places
 from bigbird_dna.genome.sequence import (
+    STRANDS,
     Strand,
     centered_tiles,
     fraction_n,
@@ -43,7 +44,6 @@ from bigbird_dna.model.start_sites import (
 )
 from bigbird_dna.model.start_sites import WINDOWS_AT_ONCE as DENSE_AT_ONCE
 
-BOTH_STRANDS: tuple[Strand, ...] = ("+", "-")
 STRAND_ROWS: Mapping[Strand, int] = {"+": 0, "-": 1}
 STRIDE = 10
 """Distance of a promoter model's windows in bp, if none is given."""
@@ -93,7 +93,7 @@ def scan_records(
     model: ScanModel,
     *,
     stride: int | None = None,
-    strands: Sequence[Strand] = BOTH_STRANDS,
+    strands: Sequence[Strand] = STRANDS,
     max_n: float = 0.25,
     places: Places | None = None,
     calibrated: bool = False,
@@ -157,7 +157,7 @@ def window_inputs(
     upstream: int,
     downstream: int,
     stride: int,
-    strands: Sequence[Strand] = BOTH_STRANDS,
+    strands: Sequence[Strand] = STRANDS,
     max_n: float = 0.25,
     places: Places | None = None,
 ) -> Iterator[ModelInput]:
@@ -289,7 +289,7 @@ def best_of_record(rows: Iterable[ScoredWindow]) -> ScoredWindow:
 
 
 def scores_by_strand(
-    rows: Iterable[ScoredWindow], strands: Sequence[Strand] = BOTH_STRANDS
+    rows: Iterable[ScoredWindow], strands: Sequence[Strand] = STRANDS
 ) -> dict[Strand, tuple[NDArray[np.int64], NDArray[np.float64]]]:
     """Return the TSS positions of a record's windows on each strand, ascending, and their scores.
 
@@ -313,7 +313,7 @@ def signal_spans(
     length: int,
     rows: Iterable[ScoredWindow],
     stride: int,
-    strands: Sequence[Strand] = BOTH_STRANDS,
+    strands: Sequence[Strand] = STRANDS,
     places: Places | None = None,
 ) -> Iterator[tuple[str, int, int, float]]:
     """Yield the signal track of a record of `length` bp as (contig, start, end, score), without overlap.

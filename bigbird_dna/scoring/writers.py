@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bigbird_dna.disk.atomic import atomic_path, is_special
 from bigbird_dna.disk.outputs import (
@@ -21,9 +21,6 @@ from bigbird_dna.disk.outputs import (
     provenance_lines,
 )
 from bigbird_dna.errors import DataError, UsageError, check_choice
-
-if TYPE_CHECKING:  # help texts must not import NumPy
-    from bigbird_dna.genome.sequence import Strand
 
 Write = Callable[[Iterable[Sequence[Any]]], None]
 
@@ -44,13 +41,6 @@ CALL_FORMATS: Formats = {
     name: SCORE_FORMATS[name] for name in ("bed", "tsv", "parquet")
 }
 SEQUENCE_FORMATS: Formats = {name: SCORE_FORMATS[name] for name in ("tsv", "parquet")}
-STRANDS: Mapping[str, tuple["Strand", ...]] = {
-    "both": ("+", "-"),
-    "+": ("+",),
-    "-": ("-",),
-}
-"""Values of the option `strand`."""
-
 # Per row group of Parquet, which is in memory.
 _ROWS_AT_ONCE = 65_536
 _VALUES_AT_ONCE = 1 << 22

@@ -18,7 +18,7 @@ from bigbird_dna.calibration.calls import (
     sites_of,
 )
 from bigbird_dna.genome.promoters import write_loci
-from bigbird_dna.genome.sequence import Locus, Strand, tss_position, window_around
+from bigbird_dna.genome.sequence import STRANDS, Locus, tss_position, window_around
 from bigbird_dna.reporting.scan import (
     METRICS,
     call_metrics,
@@ -29,7 +29,6 @@ from bigbird_dna.reporting.scan import (
 from tests.cli.command import invoke
 
 SEEDS = range(20)
-STRANDS: tuple[Strand, ...] = ("+", "-")
 UPSTREAM, DOWNSTREAM = 30, 10
 
 

@@ -22,7 +22,6 @@ from bigbird_dna.simulate import (
     DECOYS,
     FACTORS,
     JITTER,
-    MOTIFS,
     OFFSETS,
     PRESENCE,
     PROMOTER_EVERY,
@@ -172,7 +171,7 @@ def test_repeats_diverge_at_the_rate_asked_for(divergence: float, seed: int) -> 
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.sampled_from(MOTIFS), st.data())
+@given(st.sampled_from(CORE + FACTORS), st.data())
 def test_sites_are_those_a_regular_expression_finds(
     motif: Motif, data: st.DataObject
 ) -> None:
