@@ -1,15 +1,12 @@
 """A plain dilated convolutional network that predicts start sites at every base: a baseline of dense models.
 
-It is trained for a number of CPU minutes, so that models can be compared at equal cost. The probability of a start site
-on each strand is learned from random windows of the training contigs. Labels are triangles around annotated
-sites, because annotations are only as exact as that.
+It is trained for a number of CPU minutes, so that models can be compared at equal cost, on the windows and
+labels of `promoters.dense`.
 """
 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +21,19 @@ from bigbird_dna.baselines.networks import one_hot
 from bigbird_dna.baselines.scan import BaseScores, write_scan
 from bigbird_dna.config.run import Config
 from bigbird_dna.console import log
+from bigbird_dna.data.start_sites import StartSites
 from bigbird_dna.disk.atomic import atomic_path
-from bigbird_dna.errors import DataError
-from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import UNKNOWN, Interval, base_codes
-from bigbird_dna.genome.sources import find_assembly
-from bigbird_dna.genome.splits import Splits
 
 Bytes = NDArray[np.uint8]
 Floats32 = NDArray[np.float32]
 
 CHANNELS = 64
 DILATIONS = (1, 2, 4, 8, 16, 32, 64, 128, 128)
-SCORED, CONTEXT = (
-    2048,
-    766,
-)  # bp of a window that are predicted, and that are read on each side
-BATCH = 8
+# bp of a scan's window that are predicted, and that are read on each side
+SCORED, CONTEXT = 2048, 766
+BATCH = 8  # windows of a scan
 WARMUP = 50  # steps
 
 # Axes: B windows, L bases read, S bases predicted.
@@ -88,106 +80,7 @@ class DilatedCnn(nn.Module):
         return mean[..., context : mean.shape[2] - context].numpy()
 
 
-def triangles(length: int, sites: Iterable[int], half_width: int) -> Floats32:
-    """Return labels (length,) that fall from 1 at a site to 0 at more than `half_width` bp from it."""
-    labels = np.zeros(length, np.float32)
-    for site in sites:
-        start, end = max(site - half_width, 0), min(site + half_width + 1, length)
-        distance = abs(np.arange(start, end) - site)
-        labels[start:end] = np.maximum(
-            labels[start:end], 1 - distance / (half_width + 1)
-        )
-
-    return labels
-
-
-class Draws:
-    """Random windows of training intervals with labels, on both strands.
-
-    A fraction `near` of the windows contains an annotated site at a random position; the others are drawn from all
-    bases. A window reads `context` bp beyond the `scored` ones; what is beyond its interval is N.
-    """
-
-    def __init__(
-        self,
-        reference: Path,
-        promoters: Path,
-        config: Config,
-        *,
-        scored: int,
-        context: int,
-        half_width: int,
-        near: float,
-    ) -> None:
-        self.scored, self.context, self.near = scored, context, near
-        sites: dict[tuple[str, str], list[int]] = defaultdict(list)
-        for locus in read_loci(promoters):
-            sites[locus.contig, locus.strand].append(locus.position)
-
-        self.codes: list[Bytes] = []
-        self.labels: list[Floats32] = []
-        positions = []
-        with Reference(reference) as genome:
-            assembly = find_assembly(config)
-            splits = Splits.from_config(config.genome, genome.contigs, assembly)
-            for interval in splits.intervals("train"):
-                if len(interval) < scored:
-                    continue
-
-                strands = [
-                    [
-                        site - interval.start
-                        for site in sites[interval.contig, strand]
-                        if interval.start <= site < interval.end
-                    ]
-                    for strand in "+-"
-                ]
-                positions += [
-                    (len(self.codes), site) for some in strands for site in some
-                ]
-                codes = base_codes(genome.fetch(interval))
-                self.codes.append(np.pad(codes, context, constant_values=UNKNOWN))
-                self.labels.append(
-                    np.stack(
-                        [triangles(len(codes), some, half_width) for some in strands]
-                    )
-                )
-
-        if not positions:
-            raise DataError(
-                f"{promoters}: no TSS on training contigs of at least {scored:,} bp of {reference}"
-            )
-
-        self.sites = np.array(positions)
-        # Of all windows that could be drawn, those of each interval end before these numbers.
-        self.ends = np.cumsum([labels.shape[1] - scored + 1 for labels in self.labels])
-
-    def draw(self, generator: np.random.Generator, count: int) -> tuple[Tensor, Tensor]:
-        """Return codes (count, L) and labels (count, 2, S)."""
-        windows, labels = [], []
-        for _ in range(count):
-            if generator.random() < self.near:
-                number, site = self.sites[generator.integers(len(self.sites))]
-                last = self.labels[number].shape[1] - self.scored
-                start = min(max(site - generator.integers(self.scored), 0), last)
-            else:
-                start = generator.integers(self.ends[-1])
-                number = np.searchsorted(self.ends, start, "right")
-                start -= self.ends[number - 1] if number else 0
-
-            length = self.scored + 2 * self.context
-            window = self.codes[number][start : start + length]
-            label = self.labels[number][:, start : start + self.scored]
-            if generator.random() < 0.5:
-                window, label = other_strand(window), label[::-1, ::-1]
-
-            windows.append(window)
-            labels.append(label)
-
-        return torch.from_numpy(np.stack(windows)), torch.from_numpy(np.stack(labels))
-
-
-def train_network(draws: Draws, minutes: float, seed: int) -> DilatedCnn:
+def train_network(data: StartSites, minutes: float, seed: int) -> DilatedCnn:
     """Train for a number of CPU minutes; the learning rate decreases linearly to 0."""
     torch.manual_seed(seed)
     generator = np.random.default_rng(seed)
@@ -198,10 +91,19 @@ def train_network(draws: Draws, minutes: float, seed: int) -> DilatedCnn:
         optimizer.param_groups[0]["lr"] = (
             2e-3 * min(1, (step + 1) / WARMUP) * (1 - used)
         )
-        codes, labels = draws.draw(generator, BATCH)
-        logits = network(one_hot(codes))
-        logits = logits[..., draws.context : draws.context + draws.scored]
-        loss = F.binary_cross_entropy_with_logits(logits, labels)
+        count, length = data.dense.training.batch_size, data.dense.window
+        codes = np.full((count, length), UNKNOWN, np.uint8)
+        labels = np.full((count, 2, length), np.nan, np.float32)
+        for row in range(count):
+            text, of_text = data.draw(generator)
+            codes[row, : len(text)] = base_codes(text)
+            labels[row, :, : len(text)] = of_text
+
+        logits = network(one_hot(torch.from_numpy(codes)))
+        known = torch.from_numpy(labels).isfinite()
+        loss = F.binary_cross_entropy_with_logits(
+            logits[known], torch.from_numpy(labels)[known]
+        )
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(network.parameters(), 1.0)
@@ -243,29 +145,20 @@ def cnn_scan(
     *,
     reference: Path,
     promoters: Path,
+    ignore: Path | None = None,
     scan: Path,
     minutes: float,
     seed: int = 1,
     stride: int = 10,
-    scored: int = SCORED,
-    context: int = CONTEXT,
-    half_width: int = 15,
-    near: float = 0.0,
 ) -> None:
     """Train a network on the training contigs of a reference, and write its scan of another FASTA file.
 
-    `promoters` has the annotated TSSs (`prepare promoters`). `minutes` of CPU time are those of training. The table
-    is that of `write_scan`. Other arguments are those of `Draws`. `DataError`: there is no TSS to learn.
+    `promoters` has the annotated TSSs (`prepare promoters`). `minutes` of CPU time are those of training. The
+    windows, their labels and `ignore` are those of `StartSites`, as for a dense model. The table is that of
+    `write_scan`. `DataError`: there is no TSS to learn.
     """
-    draws = Draws(
-        reference,
-        promoters,
-        config,
-        scored=scored,
-        context=context,
-        half_width=half_width,
-        near=near,
-    )
-    network = train_network(draws, minutes, seed)
+    with Reference(reference) as genome:
+        data = StartSites(config, promoters, genome, ignore)
+        network = train_network(data, minutes, seed)
     with Reference(scan) as genome, atomic_path(output) as temporary:
         write_scan(temporary, genome, scan_scores(network, genome), stride)

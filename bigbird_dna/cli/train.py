@@ -57,6 +57,14 @@ LabelColumns = Annotated[
         show_default="label, or label_0, label_1 …",
     ),
 ]
+Ignore = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="BED",
+        help="Intervals whose bases are not learned, such as those around start sites that the table lacks; "
+        "column 6: strand.",
+    ),
+]
 SplitColumn = Annotated[
     str,
     typer.Option(
@@ -140,6 +148,7 @@ def finetune_promoter(
             show_default=str(RESULTS.promoters),
         ),
     ] = None,
+    ignore: Ignore = None,
     reference: RunReference = None,
     tokenizer: RunTokenizer = None,
     pretrained: Pretrained = None,
@@ -178,6 +187,7 @@ def finetune_promoter(
                 reference=Reference(reference or paths.reference),
                 tokenizer_path=tokenizer or run.model_tokenizer,
                 pretrained=pretrained or paths.pretrained,
+                ignore=ignore,
             )
             train(
                 dense,
@@ -529,6 +539,7 @@ def train_cnn_scan(
             show_default=str(RESULTS.promoters),
         ),
     ] = None,
+    ignore: Ignore = None,
     minutes: Annotated[
         float, typer.Option(metavar="N", help="CPU time of the training.", min=0.01)
     ] = 10,
@@ -539,37 +550,12 @@ def train_cnn_scan(
             metavar="BP", help="Bins, of whose bases the best is written.", min=1
         ),
     ] = 10,
-    scored: Annotated[
-        int, typer.Option(metavar="BP", help="Bases of a window with labels.", min=1)
-    ] = 2048,
-    context: Annotated[
-        int,
-        typer.Option(
-            metavar="BP", help="Bases read on each side of those in training.", min=0
-        ),
-    ] = 766,
-    half_width: Annotated[
-        int,
-        typer.Option(
-            metavar="BP", help="Labels fall to 0 at this distance from a TSS.", min=0
-        ),
-    ] = 15,
-    near: Annotated[
-        float,
-        typer.Option(
-            "--near-sites",
-            metavar="F",
-            help="Fraction of windows drawn around TSSs; others are drawn from all bases.",
-            min=0,
-            max=1,
-        ),
-    ] = 0.0,
     threads: Threads = None,
 ) -> None:
     """Train a convolutional network on start sites at every base, and scan contigs with it.
 
-    A baseline of dense promoter models at equal CPU time: 64 channels, a convolution of 19 bp and nine of
-    width 5 with dilations from 1 to 128, on windows of the training contigs. Writes a table for evaluate scan.
+    A baseline of dense promoter models at equal CPU time, on the same windows and labels: 64 channels, a
+    convolution of 19 bp and nine of width 5 with dilations from 1 to 128. Writes a table for evaluate scan.
     """
     from bigbird_dna.baselines.cnn_scan import cnn_scan
     from bigbird_dna.model.inference import cpu_threads
@@ -581,12 +567,9 @@ def train_cnn_scan(
             output,
             reference=reference or paths.reference,
             promoters=promoters or paths.promoters,
+            ignore=ignore,
             scan=scan,
             minutes=minutes,
             seed=seed,
             stride=stride,
-            scored=scored,
-            context=context,
-            half_width=half_width,
-            near=near,
         )

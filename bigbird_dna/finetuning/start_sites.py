@@ -1,9 +1,10 @@
 """Training of models of start sites on every base of the training contigs."""
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,23 +13,19 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.baselines.cnn_scan import triangles
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.run import Config
 from bigbird_dna.config.start_sites import DenseConfig
 from bigbird_dna.config.training import StartConfig
+from bigbird_dna.console import log
+from bigbird_dna.data.start_sites import Labels, StartSites
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import DataError
 from bigbird_dna.finetuning.task import FinetuningTask
-from bigbird_dna.genome.assembly import open_assembly
-from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval, reverse_complement
-from bigbird_dna.genome.splits import Split, Splits
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.settings import StartSiteSettings
 from bigbird_dna.model.start_sites import (
-    SHORTEST,
     STRANDS,
     LoadedStartSiteModel,
     StartSiteNetwork,
@@ -38,99 +35,6 @@ from bigbird_dna.training.distributed import World
 from bigbird_dna.training.initialization import load_start
 from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.task import TrainingResult, write_trained
-
-# Axes: N windows, S bases of a window.
-
-
-class Region(NamedTuple):
-    """A part of a contig in one split, and where windows in it may begin."""
-
-    interval: Interval
-    first: int
-    last: int  # inclusive
-    sites: NDArray[np.int64]  # start sites in it, on either strand
-
-
-class StartSites:
-    """Start sites of a genome by split, and the labels of windows.
-
-    A window may extend beyond a contig's end, which cuts it off, but not into another split: no base of a
-    held-out region is read in training.
-    """
-
-    def __init__(
-        self, run: Config, promoters: Path, reference: Reference, dense: DenseConfig
-    ) -> None:
-        self.reference, self.window, self.margin = reference, dense.window, dense.margin
-        self.smoothing = dense.smoothing_bp
-        aliases = run.genome.aliases
-        assembly = open_assembly(
-            run.genome.assembly, None if aliases is None else Path(aliases)
-        )
-        self.splits = Splits.from_config(run.genome, reference.contigs, assembly)
-        sites: dict[tuple[str, str], list[int]] = {}
-        for locus in read_loci(promoters):
-            if locus.contig not in reference.contigs:
-                raise DataError(
-                    f"{promoters}: {locus.name} is on contig {locus.contig!r}, which {reference.path} lacks"
-                )
-            sites.setdefault((locus.contig, locus.strand), []).append(locus.position)
-
-        self.sites = {key: np.unique(positions) for key, positions in sites.items()}
-
-    def regions(self, split: Split) -> list[Region]:
-        """The regions of a split that windows are read from."""
-        regions = []
-        for interval in self.splits.intervals(split):
-            length = self.reference.contigs[interval.contig]
-            # At the ends of a contig, the bases of the margins are scored as well.
-            first = interval.start - self.margin * (interval.start == 0)
-            end = interval.end + self.margin * (interval.end == length)
-            last = end - self.window
-            if last < first:  # a short region is read as a whole
-                first = last = (first + last) // 2
-
-            both = [self.sites_in(interval, strand) for strand in STRANDS]
-            regions.append(Region(interval, first, last, np.concatenate(both)))
-
-        return regions
-
-    def sites_in(self, interval: Interval, strand: str) -> NDArray[np.int64]:
-        """Positions of start sites of a strand in an interval, ascending."""
-        positions = self.sites.get((interval.contig, strand), np.empty(0, np.int64))
-        first, last = np.searchsorted(positions, [interval.start, interval.end])
-        return positions[first:last]
-
-    def text(self, region: Region, start: int) -> tuple[str, int]:
-        """The bases of the window from `start` on that are in its region, and where they begin."""
-        first = max(start, region.interval.start)
-        end = min(start + self.window, region.interval.end)
-        contig = region.interval.contig
-        return self.reference.fetch(Interval(contig, first, end)), first
-
-    def labels(self, region: Region, start: int, length: int) -> NDArray[np.float32]:
-        """Labels (2, length) of bases: 1 at a start site, falling linearly to 0."""
-        reach = self.smoothing
-        around = Interval(
-            region.interval.contig, max(0, start - reach), start + length + reach
-        )
-        return np.stack(
-            [
-                triangles(length, self.sites_in(around, strand) - start, reach)
-                for strand in STRANDS
-            ]
-        )
-
-    def without_margins(
-        self, region: Region, start: int, labels: NDArray[np.float32]
-    ) -> NDArray[np.float32]:
-        """Set the labels (2, length) of a window's margins to NaN, except at the ends of the contig."""
-        length = labels.shape[1]
-        if start > 0:
-            labels[:, : self.margin] = np.nan
-        if start + length < self.reference.contigs[region.interval.contig]:
-            labels[:, length - self.margin :] = np.nan
-        return labels
 
 
 class StartSiteTask(FinetuningTask[dict[str, Any]]):
@@ -149,9 +53,11 @@ class StartSiteTask(FinetuningTask[dict[str, Any]]):
         reference: Reference,
         tokenizer_path: Path,
         pretrained: Path | None,
+        ignore: Path | None = None,
     ) -> None:
         self.run, self.promoters, self.reference = run, promoters, reference
         self.tokenizer_path, self.pretrained = tokenizer_path, pretrained
+        self.ignore = ignore
         self.threads = torch.get_num_threads()
 
     @cached_property
@@ -172,12 +78,7 @@ class StartSiteTask(FinetuningTask[dict[str, Any]]):
     @cached_property
     def data(self) -> StartSites:
         """The start sites."""
-        return StartSites(self.run, self.promoters, self.reference, self.section)
-
-    @cached_property
-    def regions(self) -> list[Region]:
-        """The training regions."""
-        return self.data.regions("train")
+        return StartSites(self.run, self.promoters, self.reference, self.ignore)
 
     @cached_property
     def settings(self) -> StartSiteSettings:
@@ -195,9 +96,11 @@ class StartSiteTask(FinetuningTask[dict[str, Any]]):
 
     def check(self) -> None:
         """Check that there are start sites, and record held-out contigs that the pretrained model has seen."""
-        if not any(len(region.sites) for region in self.regions):
-            raise DataError(f"{self.promoters}: no start site is on a training contig")
-
+        training = self.data.training  # an error if there is no start site
+        log(
+            f"{sum(len(region.sites) for region in training):,} start sites on "
+            f"{sum(len(region.interval) for region in training):,} bases"
+        )
         held_out = [
             (region.interval.contig, region.interval.start, region.interval.end)
             for split in ("valid", "test")
@@ -219,6 +122,7 @@ class StartSiteTask(FinetuningTask[dict[str, Any]]):
         return {
             **super().identity(),
             "promoters": checksum(self.promoters),
+            **({} if self.ignore is None else {"ignore": checksum(self.ignore)}),
             "reference": checksum(self.reference.path),
             "genome": self.run.genome.model_dump(mode="json"),
         }
@@ -234,75 +138,28 @@ class StartSiteTask(FinetuningTask[dict[str, Any]]):
                 return
 
         self.start.apply(network.encoder)
-        bases = sum(len(region.interval) for region in self.regions)
-        sites = sum(len(region.sites) for region in self.regions)
+        bases = sum(len(region.interval) for region in self.data.training)
+        sites = sum(len(region.sites) for region in self.data.training)
         fraction = min(0.5, (self.section.smoothing_bp + 1) * sites / (2 * bases))
         nn.init.constant_(network.bin_output.bias, math.log(fraction / (1 - fraction)))
 
-    @cached_property
-    def _sizes(self) -> NDArray[np.float64]:
-        """Cumulative fractions of the bases of the training regions."""
-        sizes = np.cumsum([len(region.interval) for region in self.regions])
-        return np.asarray(sizes / sizes[-1])
-
-    @cached_property
-    def _site_counts(self) -> NDArray[np.int64]:
-        """Cumulative numbers of start sites of the training regions."""
-        return np.cumsum([len(region.sites) for region in self.regions])
-
-    def drawn(self, rng: np.random.Generator) -> tuple[Region, int]:
-        """Draw a training window: its region, and its start."""
-        if rng.random() < self.config.near_sites:
-            number = int(rng.integers(self._site_counts[-1]))
-            index = int(np.searchsorted(self._site_counts, number, "right"))
-            region = self.regions[index]
-            site = int(region.sites[number - self._site_counts[index]])
-            scored = self.section.window - 2 * self.section.margin
-            start = site - self.section.margin - int(rng.integers(scored))
-            return region, min(max(start, region.first), region.last)
-
-        region = self.regions[int(np.searchsorted(self._sizes, rng.random(), "right"))]
-        return region, int(rng.integers(region.first, region.last + 1))
-
     def batch(self, step: int, first: int, count: int) -> Batch:
-        texts, labels = [], []
-        for number in range(first, first + count):
-            rng = np.random.default_rng((self.config.seed, 3, step, number))
-            region, start = self.drawn(rng)
-            text, begin = self.data.text(region, start)
-            shortest = 0
-            if len(region.interval) < self.section.window:
-                # Its length and the place of its start site must not give the site away.
-                shortest = len(text) // 2
-            elif rng.random() < self.config.short:
-                shortest = SHORTEST
+        draws = [
+            self.data.draw(np.random.default_rng((self.config.seed, 3, step, number)))
+            for number in range(first, first + count)
+        ]
+        return self._tensors(draws)
 
-            if 0 < shortest < len(text):
-                # A part of any length, without the bases around it; lengths are uniform in their logarithm.
-                length = round(shortest * (len(text) / shortest) ** rng.random())
-                offset = int(rng.integers(len(text) - length + 1))
-                text, begin = text[offset : offset + length], begin + offset
-                of_window = self.data.labels(region, begin, length)
-            else:
-                of_window = self.data.labels(region, begin, len(text))
-                of_window = self.data.without_margins(region, begin, of_window)
-
-            if rng.integers(2):
-                text, of_window = reverse_complement(text), of_window[::-1, ::-1]
-            texts.append(text)
-            labels.append(of_window)
-
-        return self._tensors(texts, labels)
-
-    def _tensors(self, texts: list[str], labels: list[NDArray[np.float32]]) -> Batch:
+    def _tensors(self, windows: Sequence[tuple[str, Labels]]) -> Batch:
+        texts = [text for text, _ in windows]
         inputs = site_inputs(
             self.tokenizer, texts, self.encoder.max_length, self.threads
         )
         ids, lengths = pad(inputs.ids, self.tokenizer.pad_id)
         bases, owners = inputs.stacked(range(len(texts)))
         filled = np.full((len(texts), len(STRANDS), bases.shape[1]), np.nan, np.float32)
-        for row, of_window in zip(filled, labels, strict=True):
-            row[:, : of_window.shape[1]] = of_window
+        for row, (text, labels) in zip(filled, windows, strict=True):
+            row[:, : len(text)] = labels
 
         return {
             "ids": ids,
@@ -327,7 +184,7 @@ class StartSiteTask(FinetuningTask[dict[str, Any]]):
         return (terms * known).sum() / totals["labels"]
 
     @cached_property
-    def watched(self) -> list[tuple[str, NDArray[np.float32]]]:
+    def watched(self) -> list[tuple[str, Labels]]:
         """Bases and labels of validation windows, at equal distances along the validation regions."""
         starts = []
         scored = self.section.window - 2 * self.section.margin
@@ -343,8 +200,8 @@ class StartSiteTask(FinetuningTask[dict[str, Any]]):
         for number in np.unique(chosen).tolist():
             region, start = starts[number]
             text, begin = self.data.text(region, start)
-            labels = self.data.labels(region, begin, len(text))
-            windows.append((text, self.data.without_margins(region, begin, labels)))
+            labels = self.data.labels_of_window(region, begin, len(text))
+            windows.append((text, labels))
 
         return windows
 
@@ -354,9 +211,7 @@ class StartSiteTask(FinetuningTask[dict[str, Any]]):
         def losses(numbers: NDArray[np.intp]) -> NDArray[np.float64]:
             sums = []
             for number in numbers.tolist():
-                batch = self._tensors(
-                    *map(list, zip(self.watched[number], strict=True))
-                )
+                batch = self._tensors([self.watched[number]])
                 tensors = {
                     name: value.to(world.device) for name, value in batch.items()
                 }

@@ -1,6 +1,7 @@
 """Training of models of start sites: windows, labels and draws, and what is learned of a genome with a motif."""
 
 import json
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 
 from bigbird_dna.config.reading import load_config
 from bigbird_dna.config.start_sites import DenseConfig
+from bigbird_dna.data.start_sites import StartSites
 from bigbird_dna.errors import DataError
-from bigbird_dna.finetuning.start_sites import StartSites, StartSiteTask
+from bigbird_dna.finetuning.start_sites import StartSiteTask
 from bigbird_dna.genome.promoters import read_loci, write_loci
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import (
@@ -112,7 +114,8 @@ def test_every_base_of_a_region_is_scored_but_margins_inside_a_contig(
     window = data.draw(st.integers(2 * margin + 1, 40))
     sites = StartSites.__new__(StartSites)
     sites.reference = texts(a="A" * start + "C" * (end - start) + "G" * (length - end))
-    sites.window, sites.margin, sites.smoothing, sites.sites = window, margin, 2, {}
+    sites.dense = DenseConfig(window=window, margin=margin, smoothing_bp=2)
+    sites.sites, sites.ignored = {}, defaultdict(list)
     interval = Interval("a", start, end)
     sites.splits = type("", (), {"intervals": lambda *_: [interval]})()  # type: ignore[assignment]
     (region,) = sites.regions("train")
@@ -120,8 +123,7 @@ def test_every_base_of_a_region_is_scored_but_margins_inside_a_contig(
     for first in range(region.first, region.last + 1):
         text, begin = sites.text(region, first)
         assert {*text} == {"C"} and len(text) <= window
-        labels = sites.labels(region, begin, len(text))
-        known = np.isfinite(sites.without_margins(region, begin, labels))[0]
+        known = np.isfinite(sites.labels_of_window(region, begin, len(text)))[0]
         scored[begin : begin + len(text)] |= known
 
     expected = np.zeros(length, bool)
@@ -182,6 +184,57 @@ def test_draws_depend_on_seed_step_and_number_alone(tiny_config: Path) -> None:
     assert drawn(task, 4, 0, 8) != whole
     seed = task_of(tiny_config, "promoters.dense.training.seed=2")
     assert drawn(seed, 3, 0, 8) != whole
+
+
+def test_ignored_bases_have_no_label_on_their_strand(
+    tiny_config: Path, tmp_path: Path
+) -> None:
+    """Intervals with a strand, without one, and around a start site, whose own labels stay."""
+    run = load_config(tiny_config)
+    site = next(x for x in read_loci(run.paths.promoters) if x.contig == "one")
+    near = (site.position - 40, site.position + 41, "x", 0, site.strand)
+    rows = [("one", 100, 130, "a", 0, "-"), ("one", 140, 150), ("one", *near)]
+    ignore = tmp_path / "ignore.bed"
+    ignore.write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
+    with Reference(run.paths.reference) as reference:
+        plain, data = (
+            StartSites(run, run.paths.promoters, reference, x) for x in (None, ignore)
+        )
+        region = data.training[0]
+        assert region.interval.contig == "one"
+        without, labels = (x.labels(region, 90, 20_000) for x in (plain, data))
+
+    missing = np.isnan(labels)
+    assert not np.isnan(without).any()
+    assert (labels[~missing] == without[~missing]).all()
+    expected = np.zeros_like(missing)
+    expected[1, 10:40] = expected[:, 50:60] = True
+    row = "+-".index(site.strand)
+    expected[row, site.position - 130 : site.position - 49] = True
+    expected[without > 0] = False
+    assert (missing == expected).all()
+
+
+def test_the_place_of_a_site_in_a_contig_is_not_known_from_its_window(
+    tiny_config: Path, tmp_path: Path
+) -> None:
+    """Of all windows of a contig that have the site among their scored bases, none is likelier."""
+    keys = [*WHOLE_WINDOWS, "promoters.dense.training.near_sites=1"]
+    size = WINDOW + 60
+    write_loci(tmp_path / "sites.tsv", [Locus("one", WINDOW // 2 + 20, "+", "x")])
+    task = task_of(
+        tiny_config,
+        *keys,
+        "genome.valid=[two]",
+        reference=texts(one="A" * size, two="A" * size, three="A" * size),
+        promoters=tmp_path / "sites.tsv",
+    )
+    (region,) = (x for x in task.data.training if len(x.sites))
+    rng = np.random.default_rng(1)
+    starts = [task.data._place(rng)[1] for _ in range(4000)]
+    counts = np.bincount(np.array(starts) - region.first)
+    assert len(counts) == region.last - region.first + 1
+    assert abs(counts / counts.mean() - 1).max() < 0.6
 
 
 @pytest.mark.parametrize("near", [0, 1])
