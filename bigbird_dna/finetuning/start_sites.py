@@ -94,6 +94,12 @@ class StartSiteTask(FinetuningTask[dict[str, Any]]):
             layers_after=section.layers_after,
         )
 
+    @property
+    def keeps_best(self) -> bool:
+        """Not by default: the held-out loss depends more on how common start sites are among the training
+        windows, which no calling depends on, than on the ranking of bases."""
+        return self.config.patience is not None
+
     def check(self) -> None:
         """Check that there are start sites, and record held-out contigs that the pretrained model has seen."""
         training = self.data.training  # an error if there is no start site
