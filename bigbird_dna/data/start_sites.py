@@ -67,7 +67,11 @@ class StartSites:
         self.ignored: defaultdict[tuple[str, str], list[tuple[int, int]]] = defaultdict(
             list
         )
-        for _, fields, start, end in read_bed(ignore) if ignore is not None else ():
+        for number, fields, start, end in () if ignore is None else read_bed(ignore):
+            if fields[0] not in reference.contigs:
+                raise DataError(
+                    f"{ignore}: line {number}: {reference.path} lacks contig {fields[0]!r}"
+                )
             strand = strand_column(fields)
             for each in (strand,) if strand in STRANDS else STRANDS:
                 self.ignored[fields[0], each].append((start, end))

@@ -225,13 +225,15 @@ def test_pieces_take_the_place_of_genome_and_promoters(tmp_path: Path) -> None:
         tmp_path,
         *("--configfile", REPOSITORY / "workflow/config/human_pieces.yaml"),
         *("--config", f"data_dir={tmp_path}"),
-        *("--", "results/human_pieces/genome/promoters.tsv"),
+        *("--", "results/human_pieces/models/start-sites-trained"),
     )
     assert jobs(text) == {
-        **{"stage_config": 1, "prepare_fetch": 2, "prepare_pieces": 1},
-        **{"prepare_reference": 1, "prepare_promoters": 1},
+        **{"stage_config": 2, "prepare_fetch": 2, "prepare_pieces": 1},
+        **{"prepare_reference": 1, "prepare_promoters": 1, "start_model": 1},
+        **{"finetune_start_sites": 1},
     }
     assert "prepare reference results/human_pieces/pieces/genome.fa.gz" in text
+    assert "--ignore results/human_pieces/pieces/ignore.bed" in text
 
 
 def test_keys_on_the_command_line_leave_the_demo_s_others(tmp_path: Path) -> None:

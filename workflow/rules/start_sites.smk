@@ -6,6 +6,7 @@ use rule pretrain as finetune_start_sites with:
         **GENOME,
         config=PATHS.stage("start-sites"),
         promoters=PATHS.promoters,
+        ignore=PATHS.pieces / "ignore.bed" if CONFIG.pieces else [],
         aliases=ALIASES,
         tokenizer=CONFIG.model_tokenizer,
         pretrained=PATHS.pretrained if CONFIG.promoters.dense.initial == "pretrained" else [],
@@ -23,7 +24,8 @@ use rule pretrain as finetune_start_sites with:
         command="finetune-promoter",
         start=given("tokenizer", "pretrained"),
         data=lambda wildcards, input: [
-            *("--promoters", input.promoters, "--reference", input.reference, *SET_ALIASES)
+            *("--promoters", input.promoters, "--reference", input.reference, *SET_ALIASES),
+            *(("--ignore", input.ignore) if input.ignore else ()),
         ],
 
 

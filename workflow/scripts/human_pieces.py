@@ -77,6 +77,12 @@ class Settings(Section):
         "FASTA files around sites, the shortest first, such as x_m249_p50.fa.gz; headers: NAME CHROM:POSITION(STRAND)",
     )
     exclude: tuple[ContigName, ...] = field((), "chromosomes without windows")
+    shortest: int = field(
+        0,
+        "length of the shortest windows that are kept, after joining, bp: where training windows are longer, "
+        "the length of a sequence would show that it has a start site",
+        ge=0,
+    )
     other_sites: tuple[OtherSitesSettings, ...] = field(
         (), "start sites that are neither positives nor negatives"
     )
@@ -248,7 +254,7 @@ def prepare(
 
     windows = read_windows([files[x] for x in settings.windows], start_sites, home)
     kept, dropped = select(windows, pieces, held_out, settings.exclude, sites, liftover)
-    sequences = join(kept)
+    sequences = [x for x in join(kept) if len(x.sequence) >= settings.shortest]
     contigs = [*pieces, *sequences]
     splits = assign_splits(config, contigs)
     for piece in sequences:
