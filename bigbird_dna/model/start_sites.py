@@ -60,7 +60,17 @@ class BaseConvolution(nn.Module):
             self.convolution.weight.mul_(0.5)  # a sum of many stays small
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = x + self.dropout(F.relu(self.convolution(x)))
+        # In two dimensions the channels may be last in memory, which takes two thirds of the time.
+        convolution = self.convolution
+        (dilation,) = convolution.dilation
+        found = F.conv2d(
+            x[:, :, None],
+            convolution.weight[:, :, None],
+            convolution.bias,
+            padding=(0, 2 * dilation),
+            dilation=(1, dilation),
+        )[:, :, 0]
+        out: Tensor = x + self.dropout(F.relu(found))
         return out
 
 
@@ -124,6 +134,7 @@ class StartSiteNetwork(nn.Module):
             return x
 
         x = self.stem(one_hot.to(self.stem.weight.dtype).contiguous())
+        x = x.transpose(1, 2).contiguous().transpose(1, 2)  # channels last
         if present is not None:
             x = x * present
         x = convolve(x, self.before)  # (B, C, S)
@@ -146,9 +157,12 @@ class StartSiteNetwork(nn.Module):
         padded = F.pad(of_bases, (0, 0, 0, spare))
         of_bins = padded.view(batch, -1, self.bin, padded.shape[2])
         inside = F.pad(owners >= 0, (0, spare)).view(batch, -1, self.bin, 1)
-        mean = (of_bins * inside).sum(2) / inside.sum(2).clamp(min=1)
-        highest = of_bins.masked_fill(~inside, -torch.inf).amax(2)
-        highest = highest.masked_fill(~inside.any(2), 0)
+        if present is None and not spare:  # the same in a twentieth of the time
+            mean, highest = of_bins.mean(2), of_bins.amax(2)
+        else:
+            mean = (of_bins * inside).sum(2) / inside.sum(2).clamp(min=1)
+            highest = of_bins.masked_fill(~inside, -torch.inf).amax(2)
+            highest = highest.masked_fill(~inside.any(2), 0)
         pooled = torch.cat([mean, highest], -1)  # (B, K, 2 D)
         states = self.activation(self.dense(self.dropout(pooled)))
         lengths_in_bins = None
