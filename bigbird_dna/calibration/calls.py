@@ -60,6 +60,7 @@ class MatchedCalls(NamedTuple):
     gaps: Integers  # bp to the TSS that the call takes; -1: none
     blocks: Integers  # ids of the blocks of the genome
     site_blocks: Integers  # of all TSSs, (sites,)
+    others: NDArray[np.bool_] = np.zeros(0, bool)  # calls near other TSSs only, if any
 
     @property
     def curve(self) -> Curve:
@@ -157,9 +158,15 @@ def match_calls(calls: Integers, sites: Integers, distance: int) -> Integers:
 
 
 def match_tracks(
-    calls: Mapping[Track, Points], sites: Mapping[Track, Integers], distance: int
+    calls: Mapping[Track, Points],
+    sites: Mapping[Track, Integers],
+    distance: int,
+    others: Mapping[Track, Integers] | None = None,
 ) -> MatchedCalls:
-    """Return the calls of all tracks with the TSSs that they take within `distance` bp."""
+    """Return the calls of all tracks with the TSSs that they take within `distance` bp.
+
+    Calls that are not within this distance of any of them may take `others`.
+    """
     contigs = sorted({contig for contig, _ in calls})
     rows = []
     for track, (positions, scores) in calls.items():
@@ -168,13 +175,25 @@ def match_tracks(
         gaps = np.full(len(taken), -1, np.int64)
         correct = taken >= 0
         gaps[correct] = abs(positions[correct] - tss[taken[correct]])
+        has_other = np.zeros(len(taken), bool)
+        if others is not None:
+            first = np.searchsorted(tss, positions - distance, "left")
+            far = first == np.searchsorted(tss, positions + distance, "right")
+            by_others = match_calls(positions[far], others[track], distance)
+            has_other[far] = by_others >= 0
+
         first_block = contigs.index(track[0]) * _FURTHEST
         blocks = first_block + positions // BLOCK_BASES
-        rows.append((scores, gaps, blocks, first_block + tss // BLOCK_BASES))
+        site_blocks = first_block + tss // BLOCK_BASES
+        rows.append((scores, gaps, blocks, has_other, site_blocks))
 
-    scores, gaps, blocks, site_blocks = map(np.concatenate, zip(*rows, strict=True))
+    scores, gaps, blocks, has_other, site_blocks = map(
+        np.concatenate, zip(*rows, strict=True)
+    )
     order = np.argsort(-scores, kind="stable")
-    return MatchedCalls(scores[order], gaps[order], blocks[order], site_blocks)
+    return MatchedCalls(
+        scores[order], gaps[order], blocks[order], site_blocks, has_other[order]
+    )
 
 
 def sites_of(promoters: Path, scan: Scan) -> dict[Track, Integers]:

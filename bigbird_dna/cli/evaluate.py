@@ -360,6 +360,14 @@ def evaluate_scan(
             min=0,
         ),
     ] = None,
+    other_promoters: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Further TSSs, such as those of CAGE, in the format of --promoters: calls near these only are "
+            "counted separately.",
+        ),
+    ] = None,
     suppress: Annotated[
         int,
         typer.Option(
@@ -383,6 +391,7 @@ def evaluate_scan(
         output,
         within=within or DISTANCES,
         suppress=suppress,
+        others=other_promoters,
     )
     for row in table.to_dict("records"):
         result = "no annotated TSS on the scanned sequence"
@@ -392,6 +401,11 @@ def evaluate_scan(
                 f"{row['recall_at_precision_0.5']:.3f} at a precision of 0.5, median "
                 f"distance of correct calls {row['median_distance']:.0f} bp"
             )
+            if other_promoters is not None:
+                result += (
+                    f"; precision of {row['best_calls']:,} calls {row['best_precision']:.3f}, or "
+                    f"{row['precision_with_others']:.3f} with the {row['other_calls']:,} near other TSSs only"
+                )
 
         log(f"{row['predictor']}, within {row['within']:,} bp: {result}")
 

@@ -52,6 +52,7 @@ SCAN = [
         for end in ENDS
     ),
 ]
+OTHERS = ["best_calls", "best_precision", "other_calls", "precision_with_others"]
 RESAMPLES = 1000
 _POINTS = 200  # of a curve; more are not visible
 
@@ -82,21 +83,25 @@ def scan_report(
     *,
     within: Sequence[int] = DISTANCES,
     suppress: int = 100,
+    others: Path | None = None,
 ) -> pd.DataFrame:
     """Evaluate the calls of scans (predictor → table), and write `scan.tsv` (returned) and the figure `scan`.
 
     `promoters` has the annotated TSSs (`prepare promoters`). A call is correct `within` a distance in bp;
     calls of a strand are more than `suppress` bp apart. Metrics are those of `call_metrics`; without TSSs on
-    the scanned sequence, they are empty. Other arguments and errors are those of `read_scan` and `sites_of`.
+    the scanned sequence, they are empty. `others` has further TSSs: of the calls at the threshold of the
+    largest F1, those near one of these, but near no annotated one, are counted as well (`OTHERS`). Other
+    arguments and errors are those of `read_scan` and `sites_of`.
     """
     matched: dict[int, dict[str, MatchedCalls]] = {bp: {} for bp in within}
     for name, path in scans.items():
         scan = read_scan(path)
         sites = sites_of(promoters, scan)
+        further = None if others is None else sites_of(others, scan)
         if any(map(len, sites.values())):
             calls = find_track_calls(scan, suppress)
             for distance in within:
-                matched[distance][name] = match_tracks(calls, sites, distance)
+                matched[distance][name] = match_tracks(calls, sites, distance, further)
 
     rows = []
     for distance, predictors in matched.items():
@@ -108,15 +113,33 @@ def scan_report(
                 matches = predictors[name]
                 row |= {"tss": len(matches.site_blocks), "calls": len(matches.scores)}
                 row |= metrics[name]
+                if others is not None:
+                    row |= other_metrics(matches)
 
             rows.append(row)
 
-    table = pd.DataFrame(rows, columns=SCAN)
-    with into_directory(output, [promoters, *scans.values()]) as files:
+    columns = SCAN if others is None else [*SCAN, *OTHERS]
+    table = pd.DataFrame(rows, columns=columns)
+    inputs = [promoters, *scans.values(), others]
+    with into_directory(output, inputs) as files:
         write_tsv(files / "scan.tsv", table)
         scan_figure(matched, files / "scan.plotly.json")
 
     return table
+
+
+def other_metrics(calls: MatchedCalls) -> dict[str, float]:
+    """Return `OTHERS`: at the threshold of the largest F1, the number of calls and their precision, of calls
+    near other TSSs only, and the precision if these are correct."""
+    if not len(calls.scores):
+        return {"best_calls": 0, "other_calls": 0}
+
+    curve = calls.curve
+    best = int((curve.correct / (curve.calls + len(calls.site_blocks))).argmax())
+    count, correct = int(curve.calls[best]), int(curve.correct[best])
+    near_others = int(calls.others[:count].sum())
+    values = count, correct / count, near_others, (correct + near_others) / count
+    return dict(zip(OTHERS, values, strict=True))
 
 
 def call_metrics(

@@ -283,6 +283,36 @@ def test_metrics_of_resampled_blocks_are_those_of_repeated_calls(home: Path) -> 
     )
 
 
+def test_calls_near_other_sites_only_are_counted(tmp_path: Path) -> None:
+    windows = [
+        ("a", 1000, "+", 0.9),  # annotated
+        ("a", 3000, "+", 0.8),  # near an other one
+        ("a", 3020, "+", 0.7),  # which is taken
+        ("a", 1045, "+", 0.6),  # near the annotated one, which is taken, and an other
+        *(("a", place, "+", 0.55) for place in (5000, 9000, 11_000)),  # annotated
+        ("a", 3000, "-", 0.5),  # of the wrong strand
+        ("a", 7000, "+", 0.1),  # below the best threshold
+    ]
+    written(tmp_path / "scores.tsv", windows)
+    for name, sites in {
+        "promoters": [1010, 5005, 9005, 11_005],
+        "others": [1050, 3005, 7000],
+    }.items():
+        loci = [Locus("a", position, "+", f"x{position}") for position in sites]
+        write_loci(tmp_path / f"{name}.tsv", loci)
+    words = ["evaluate", "scan", "--scores", f"model={tmp_path / 'scores.tsv'}"]
+    words += ["--promoters", f"{tmp_path / 'promoters.tsv'}", "--within", "50"]
+    words += ["--suppress", "10", "-o", f"{tmp_path / 'out'}"]
+    invoke(*words)
+    assert "other_calls" not in pd.read_csv(tmp_path / "out/scan.tsv", sep="\t")
+    invoke(*words, "--other-promoters", tmp_path / "others.tsv")
+    (row,) = pd.read_csv(tmp_path / "out/scan.tsv", sep="\t").itertuples()
+    assert (row.best_calls, row.other_calls) == (7, 1)
+    assert (row.best_precision, row.precision_with_others) == pytest.approx(
+        (4 / 7, 5 / 7)
+    )
+
+
 def test_perfect_and_useless_scores(home: Path) -> None:
     scan = read_scan(home / "scores.tsv")
     sites = sites_of(home / "promoters.tsv", scan)
