@@ -110,21 +110,12 @@ def listed(texts: Sequence[str]) -> str:
     return text if len(texts) <= 3 else f"{text} and {len(texts) - 3:,} more"
 
 
-def nearest(
-    name: object, known: Iterable[object], count: int = 1, cutoff: float = 0.6
-) -> list[str]:
-    """Return the names most similar to an unknown name, best first, ignoring case; none if all differ."""
-    folded = {text.casefold(): text for text in map(str, islice(known, 10_000))}
-    return [
-        folded[one]
-        for one in get_close_matches(str(name)[:200].casefold(), folded, count, cutoff)
-    ]
-
-
 def meant(name: object, known: Iterable[object]) -> str:
-    """Return the end of a message about an unknown name: the most similar known name, or ""."""
-    best = nearest(name, known)
-    return f"; did you mean {best[0]!r}?" if best and best[0] != str(name) else ""
+    """Return the end of a message about an unknown name: the most similar known name, ignoring case, or ""."""
+    folded = {text.casefold(): text for text in map(str, islice(known, 10_000))}
+    best = get_close_matches(str(name)[:200].casefold(), folded, 1)
+    same = not best or folded[best[0]] == str(name)
+    return "" if same else f"; did you mean {folded[best[0]]!r}?"
 
 
 def one_of(value: object, choices: Iterable[str]) -> str:
@@ -149,12 +140,10 @@ def check_import(name: str, value: str) -> Any:
         ) from error
 
 
-def check_fraction(name: str, value: float, *, ends: bool = True) -> None:
-    """`UsageError` if the value of an argument is outside 0 to 1 or, unless `ends`, equals 0 or 1."""
-    if not (0 <= value <= 1 if ends else 0 < value < 1):
-        raise UsageError(
-            f"{name} {value}: must be a fraction {'from 0 to' if ends else 'above 0 and below'} 1"
-        )
+def check_fraction(name: str, value: float) -> None:
+    """`UsageError` if the value of an argument is outside 0 to 1."""
+    if not 0 <= value <= 1:
+        raise UsageError(f"{name} {value}: must be a fraction from 0 to 1")
 
 
 def check_whole(name: str, value: object) -> None:

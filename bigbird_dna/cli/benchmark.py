@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 import bigbird_dna
-from bigbird_dna.cli.options import SHARE, Commands, Threads
+from bigbird_dna.cli.options import SHARE, Commands, Threads, output_option
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
 
@@ -52,7 +52,7 @@ def benchmark(
     threads: Threads = None,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="JSON file to write."),
+        output_option("FILE", "JSON file to write.", "none"),
     ] = None,
 ) -> None:
     """Time this package beside other implementations of the same work, and print a table.

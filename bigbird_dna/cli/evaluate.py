@@ -11,7 +11,6 @@ from bigbird_dna.cli.options import (
     Commands,
     Config,
     Device,
-    Figure,
     Force,
     OutputDir,
     Overrides,
@@ -494,7 +493,9 @@ def plot_scores(
     scores: Annotated[
         Path, typer.Argument(metavar="SCORES", help="Table of score-promoters.")
     ],
-    output: Figure,
+    output: Annotated[
+        Path, output_option("FILE", "Plot to write: .svg, .png or .pdf.")
+    ],
     promoters: Annotated[
         Path | None,
         typer.Option(

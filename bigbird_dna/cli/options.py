@@ -71,14 +71,17 @@ FastaInput = Annotated[
     ),
 ]
 
+
+def output_option(metavar: str, help: str, default: Path | str | None = None) -> Any:
+    """Return the option `-o` of a command; `default` is shown in the help."""
+    shown = True if default is None else str(default)
+    return typer.Option(
+        "-o", "--output", metavar=metavar, help=help, show_default=shown
+    )
+
+
 ResultFile = Annotated[
-    Path | None,
-    typer.Option(
-        *("-o", "--output"),
-        metavar="FILE",
-        help="Output file.",
-        show_default="standard output",
-    ),
+    Path | None, output_option("FILE", "Output file.", "standard output")
 ]
 
 Reference = Annotated[
@@ -235,6 +238,15 @@ RunTokens = Annotated[
         show_default=str(RESULTS.tokens),
     ),
 ]
+RunPromoters = Annotated[
+    Path | None,
+    typer.Option(
+        "--promoters",
+        metavar="TSV",
+        help="Start sites, as written by prepare promoters.",
+        show_default=str(RESULTS.promoters),
+    ),
+]
 RunWindows = Annotated[
     Path | None,
     typer.Option(
@@ -260,13 +272,6 @@ Pretrained = Annotated[
         show_default=str(RESULTS.pretrained),
     ),
 ]
-NegativeSet = Annotated[
-    str,
-    typer.Option(
-        metavar="SET",
-        help="Negative set: substituted, permuted or genomic.",
-    ),
-]
 Checkpoints = Annotated[
     Path | None,
     typer.Option(
@@ -276,28 +281,8 @@ Checkpoints = Annotated[
         show_default=str(RESULTS.checkpoints),
     ),
 ]
-NewModel = Annotated[
-    Path,
-    typer.Option(
-        *("-o", "--output"), metavar="MODEL_DIR", help="Model directory to write."
-    ),
-]
-OutputDir = Annotated[
-    Path,
-    typer.Option(
-        *("-o", "--output"),
-        metavar="DIR",
-        help="Directory for the tables and plots.",
-    ),
-]
-Figure = Annotated[
-    Path,
-    typer.Option(
-        *("-o", "--output"),
-        metavar="FILE",
-        help="Plot to write: .svg, .png or .pdf.",
-    ),
-]
+NewModel = Annotated[Path, output_option("MODEL_DIR", "Model directory to write.")]
+OutputDir = Annotated[Path, output_option("DIR", "Directory for the tables and plots.")]
 Assembly = Annotated[
     str,
     typer.Option(
@@ -363,11 +348,3 @@ def named_files(option: str, values: Sequence[str] | None) -> dict[str, Path]:
         named[name] = Path(path)
 
     return named
-
-
-def output_option(metavar: str, help: str, default: Path | str | None = None) -> Any:
-    """Return the option `-o` of a command; `default` is shown in the help."""
-    shown = True if default is None else str(default)
-    return typer.Option(
-        "-o", "--output", metavar=metavar, help=help, show_default=shown
-    )

@@ -69,8 +69,6 @@ def run_experiment(
     intervals, differences are paired by seed and test data, and published values have columns of their own.
     NAME can also be a module with a function run(config, trainings, output).
     """
-    from importlib import import_module
-
     from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.papers.experiments.shared import Trainings
 

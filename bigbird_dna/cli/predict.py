@@ -244,11 +244,7 @@ def embed(
     ],
     output: Annotated[
         Path,
-        typer.Option(
-            *("-o", "--output"),
-            metavar="FILE",
-            help="Parquet file, written atomically.",
-        ),
+        output_option("FILE", "Parquet file, written atomically."),
     ],
     reference: OptionalReference = None,
     aliases: Aliases = None,
@@ -389,10 +385,7 @@ def predict_tracks(
     "--reference genome.fa.gz -o effects.vcf.gz",
 )
 def score_variants(
-    model: Annotated[
-        Path,
-        typer.Argument(metavar="MODEL_DIR", help="Model directory."),
-    ],
+    model: ModelDir,
     vcf: Annotated[
         Path,
         typer.Argument(

@@ -16,6 +16,7 @@ from bigbird_dna.cli.options import (
     Force,
     Overrides,
     Reference,
+    RunPromoters,
     RunReference,
     RunTokenizer,
     Threads,
@@ -327,14 +328,7 @@ def prepare_windows(
     config: Config,
     overrides: Overrides = None,
     reference: RunReference = None,
-    promoters: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="TSV",
-            help="Start sites, as written by prepare promoters.",
-            show_default=str(RESULTS.promoters),
-        ),
-    ] = None,
+    promoters: RunPromoters = None,
     output: Annotated[
         Path | None,
         output_option("DIR", "Data set to write.", RESULTS.windows),
@@ -350,36 +344,6 @@ def prepare_windows(
         promoters or paths.promoters,
         output or paths.windows,
     )
-
-
-@group.command(
-    "measured-promoters",
-    epilog="Example: bigbird-dna prepare measured-promoters workflow/config/ecoli.yaml "
-    "urtecho_tss_expression_model_format.txt -o measured.csv",
-)
-def prepare_measured(
-    config: Config,
-    table: Annotated[
-        Path,
-        typer.Argument(
-            metavar="TABLE",
-            help="Sequences and activities by Urtecho et al.: the file of "
-            "prepare fetch ASM584v2.measured.",
-        ),
-    ],
-    output: Annotated[Path, output_option("CSV", "Table to write.")],
-    overrides: Overrides = None,
-    reference: RunReference = None,
-) -> None:
-    """Place measured start sites of E. coli on the reference, with labels and splits, for finetune-sequences.
-
-    Columns: name, sequence, label (1: activity of at least 1), activity, split, contig, start, end, strand. The
-    split is the configuration's. A sequence that is also in a split further from training is left out.
-    """
-    from bigbird_dna.data.measured_promoters import prepare_measured
-
-    run, paths = read_run(config, overrides)
-    prepare_measured(run, table, reference or paths.reference, output)
 
 
 @group.command(

@@ -17,6 +17,7 @@ from bigbird_dna.cli.options import (
     Overrides,
     Pretrained,
     RunBins,
+    RunPromoters,
     RunReference,
     RunTokenizer,
     RunTokens,
@@ -140,14 +141,7 @@ def finetune_promoter(
         ),
     ] = False,
     windows: RunWindows = None,
-    promoters: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="TSV",
-            help="Start sites (prepare promoters).",
-            show_default=str(RESULTS.promoters),
-        ),
-    ] = None,
+    promoters: RunPromoters = None,
     ignore: Ignore = None,
     reference: RunReference = None,
     tokenizer: RunTokenizer = None,
@@ -175,45 +169,37 @@ def finetune_promoter(
     from bigbird_dna.genome.reference import Reference
     from bigbird_dna.training.task import train
 
-    run, paths = read_run(config, overrides)
-    if negative_set is None:
-        if shuffle_labels:
-            raise UsageError("--shuffle-labels needs --negative-set")
+    if shuffle_labels and negative_set is None:
+        raise UsageError("--shuffle-labels needs --negative-set")
 
-        with training(device, threads) as world:
+    run, paths = read_run(config, overrides)
+    with training(device, threads) as world:
+        genome = Reference(reference or paths.reference)
+        tokenizer = tokenizer or run.model_tokenizer
+        pretrained = pretrained or paths.pretrained
+        checkpoints = checkpoints or paths.checkpoints
+        if negative_set is None:
             dense = StartSiteTask(
                 run=run,
                 promoters=promoters or paths.promoters,
-                reference=Reference(reference or paths.reference),
-                tokenizer_path=tokenizer or run.model_tokenizer,
-                pretrained=pretrained or paths.pretrained,
+                reference=genome,
+                tokenizer_path=tokenizer,
+                pretrained=pretrained,
                 ignore=ignore,
             )
-            train(
-                dense,
-                output or paths.trained_start_sites,
-                checkpoints or paths.checkpoints,
-                world,
+            train(dense, output or paths.trained_start_sites, checkpoints, world)
+        else:
+            windowed = PromoterTask(
+                run=run,
+                negative_set=negative_set,
+                shuffle_labels=shuffle_labels,
+                data=windows or paths.windows,
+                reference=genome,
+                tokenizer_path=tokenizer,
+                pretrained=pretrained,
             )
-        return
-
-    name = "control" if shuffle_labels else negative_set
-    with training(device, threads) as world:
-        task = PromoterTask(
-            run=run,
-            negative_set=negative_set,
-            shuffle_labels=shuffle_labels,
-            data=windows or paths.windows,
-            reference=Reference(reference or paths.reference),
-            tokenizer_path=tokenizer or run.model_tokenizer,
-            pretrained=pretrained or paths.pretrained,
-        )
-        train(
-            task,
-            output or paths.promoter_model(name),
-            checkpoints or paths.checkpoints,
-            world,
-        )
+            name = "control" if shuffle_labels else negative_set
+            train(windowed, output or paths.promoter_model(name), checkpoints, world)
 
 
 @app.command(
@@ -531,14 +517,7 @@ def train_cnn_scan(
     output: Annotated[Path, output_option("FILE", "Table of scores to write.")],
     overrides: Overrides = None,
     reference: RunReference = None,
-    promoters: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="TSV",
-            help="Annotated TSSs, as written by prepare promoters.",
-            show_default=str(RESULTS.promoters),
-        ),
-    ] = None,
+    promoters: RunPromoters = None,
     ignore: Ignore = None,
     minutes: Annotated[
         float, typer.Option(metavar="N", help="CPU time of the training.", min=0.01)

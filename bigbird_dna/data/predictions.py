@@ -146,11 +146,11 @@ def blocks_of(windows: pd.DataFrame) -> NDArray[np.int64]:
     )
 
 
-def negative_set_of(path: Path, split: str = "test") -> str:
+def negative_set_of(path: Path) -> str:
     """Return the negative set of a prediction file; `DataError` if it contains only positives."""
-    found = negative_sets_of(read_predictions(path, split))
+    found = negative_sets_of(read_predictions(path))
     if not found:
-        raise DataError(f"{path}: split {split!r} contains no negatives")
+        raise DataError(f"{path}: split 'test' contains no negatives")
     return found[0]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,10 +38,10 @@ def open_parquet(path: Path) -> Iterator[Any]:
         yield stored
 
 
-def read_frame(path: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """Read a Parquet table, or some of its columns, and ignore pandas metadata in the file."""
+def read_frame(path: Path) -> pd.DataFrame:
+    """Read a Parquet table, and ignore pandas metadata in the file."""
     with open_parquet(path) as stored:
-        table = stored.read(columns=None if columns is None else list(columns))
+        table = stored.read()
         table.validate(full=True)  # pandas detects invalid text only on access
         frame: pd.DataFrame = table.replace_schema_metadata(None).to_pandas()
         return frame

@@ -182,18 +182,17 @@ def contig_finder(
     return find
 
 
-def shown(names: Iterable[str], most: int = 4) -> str:
+def shown(names: Iterable[str]) -> str:
     """Format the first names and their total number for a message."""
     names = list(names)
-    return ", ".join(names[:most]) + (
-        f", … {len(names)} in total" if len(names) > most else ""
-    )
+    more = f", … {len(names)} in total" if len(names) > 4 else ""
+    return ", ".join(names[:4]) + more
 
 
-def shown_counts(counts: Mapping[str, int], most: int = 4) -> str:
+def shown_counts(counts: Mapping[str, int]) -> str:
     """Format the names (of contigs …) with the largest counts for a message."""
     largest = sorted(counts.items(), key=lambda item: -item[1])
-    return shown((f"{name} {count:,}" for name, count in largest), most)
+    return shown((f"{name} {count:,}" for name, count in largest))
 
 
 def warn_of_dropped(

@@ -16,18 +16,18 @@ FURTHEST = 2**31 - 1
 _LONGEST_NAME = 1000
 
 
-def whole_number(text: str, most: int = FURTHEST) -> int | None:
-    """Parse a number of decimal digits only; return None for other text or a number above `most`."""
+def whole_number(text: str) -> int | None:
+    """Parse a number of decimal digits only; return None for other text or a number above `FURTHEST`."""
     # `int` accepts signs, spaces, underscores and digits of all scripts, and raises for thousands of digits.
     if not (text.isdigit() and text.isascii() and len(text) <= 20):
         return None
     number = int(text)
-    return number if number <= most else None
+    return number if number <= FURTHEST else None
 
 
-def quoted(text: str, longest: int = 60) -> str:
-    """Return a value for a message: in quotes, on one line, truncated to `longest` characters."""
-    return repr(text) if len(text) <= longest else f"{text[:longest]!r}…"
+def quoted(text: str) -> str:
+    """Return a value for a message: in quotes, on one line, truncated to 60 characters."""
+    return repr(text) if len(text) <= 60 else f"{text[:60]!r}…"
 
 
 def check_name(name: str, what: str, where: str) -> str:

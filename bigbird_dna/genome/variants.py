@@ -90,8 +90,9 @@ class AlleleWindows(NamedTuple):
         return max(map(fraction_n, (*self.ref, *self.alt)))
 
 
-def window_offsets(count: int, span: int = OFFSET_SPAN) -> tuple[int, ...]:
-    """Return `count` distinct offsets in bp, evenly spaced over `span` bp around 0, ascending."""
+def window_offsets(count: int) -> tuple[int, ...]:
+    """Return `count` distinct offsets in bp, evenly spaced over `OFFSET_SPAN` bp around 0, ascending."""
+    span = OFFSET_SPAN
     if not 1 <= count <= span + 1:
         raise ValueError(f"{count} offsets: the number must be from 1 to {span + 1}")
     if count == 1:

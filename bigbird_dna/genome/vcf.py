@@ -45,12 +45,8 @@ class Variant(NamedTuple):
 
 
 @contextmanager
-def open_vcf(path: Path | str, name: object = None) -> Iterator[pysam.VariantFile]:
-    """Open a VCF or BCF, plain, gzip or bgzip; `name` is its name in messages.
-
-    `DataError` if it is another file, or truncated.
-    """
-    name = name or path
+def open_vcf(path: Path | str) -> Iterator[pysam.VariantFile]:
+    """Open a VCF or BCF, plain, gzip or bgzip; `DataError` if it is another file, or truncated."""
     with quiet_htslib(), ExitStack() as stack:
         try:
             with Path(path).open("rb") as stream:
@@ -66,19 +62,19 @@ def open_vcf(path: Path | str, name: object = None) -> Iterator[pysam.VariantFil
 
             vcf = stack.enter_context(pysam.VariantFile(str(plain)))
         except FileNotFoundError:
-            raise DataError(f"{name}: no such file") from None
+            raise DataError(f"{path}: no such file") from None
         except EOFError:
-            raise DataError(f"{name}: the gzip file is truncated") from None
+            raise DataError(f"{path}: the gzip file is truncated") from None
         except (OSError, ValueError, zlib.error):
             raise DataError(
-                f"{name}: not a VCF or BCF file: it must begin with ##fileformat=VCF and have a line #CHROM"
+                f"{path}: not a VCF or BCF file: it must begin with ##fileformat=VCF and have a line #CHROM"
             ) from None
 
         try:
             if vcf.compression == "BGZF":
                 vcf.check_truncation()
         except OSError:
-            raise DataError(f"{name}: the file is truncated") from None
+            raise DataError(f"{path}: the file is truncated") from None
 
         yield vcf
 

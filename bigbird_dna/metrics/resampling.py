@@ -158,9 +158,7 @@ def sampled_aurocs(
     return SampledMetrics(np.array(areas), deviations, spreads[0].freedom)
 
 
-def resampled_medians(
-    values: ArrayLike, seed: int = 0, resamples: int = RESAMPLES
-) -> Floats:
+def resampled_medians(values: ArrayLike, resamples: int = RESAMPLES) -> Floats:
     """Return medians (M, R) of M models' metrics (M, T) over resampled tracks, the same for all models.
 
     Fewer than `FEWEST_TRACKS` tracks are not resampled: R is 0.
@@ -169,7 +167,7 @@ def resampled_medians(
     models, tracks = table.shape
     if tracks < FEWEST_TRACKS:
         return np.empty((models, 0))
-    generator = np.random.default_rng((seed, 2))
+    generator = np.random.default_rng((0, 2))
     samples = generator.integers(tracks, size=(resamples, tracks))
     return np.stack([np.median(row[samples], axis=1) for row in table])
 

@@ -48,7 +48,7 @@ def panels(
         yield figure, list(axes.flat)
 
 
-def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
+def save_figure(figure: Figure, path: Path) -> None:
     """Write SVG, PNG or PDF, by the suffix of `path`, atomically and without a date.
 
     A `$` in a text is a dollar sign, not the beginning of a formula: texts are names from users' files.
@@ -69,7 +69,7 @@ def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
 
     dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     with atomic_path(path) as temporary:
-        figure.savefig(temporary, metadata=dates.get(suffix), dpi=dpi)
+        figure.savefig(temporary, metadata=dates.get(suffix), dpi=150)
 
 
 RULE = (
@@ -108,25 +108,16 @@ def write_result(
     title: str,
     table: pd.DataFrame,
     notes: Sequence[str] = (),
-    page: str | None = None,
 ) -> None:
-    """Write NAME.tsv, NAME.json and NAME.md, with the text `page` or `result_page`, into a directory."""
+    """Write NAME.tsv, NAME.json and NAME.md into a directory."""
     write_tsv(directory / f"{name}.tsv", table)
     content = {"title": title, "note": " ".join(notes), "rows": json_rows(table)}
     write_json(directory / f"{name}.json", content)
-    text = page or result_page(title, table, notes)
+    text = f"# {title}\n\n{markdown(readable(table, '{:.3f}'.format))}\n"
+    if notes:
+        text += f"\n† {' '.join(notes)}\n"
+
     (directory / f"{name}.md").write_text(text, encoding="utf-8")
-
-
-def result_page(
-    title: str,
-    table: pd.DataFrame,
-    notes: Sequence[str] = (),
-    show: Callable[[float], str] = "{:.3f}".format,
-) -> str:
-    """Return a result in Markdown; `show` formats numbers without an interval."""
-    text = f"# {title}\n\n{markdown(readable(table, show))}\n"
-    return f"{text}\n† {' '.join(notes)}\n" if notes else text
 
 
 def readable(table: pd.DataFrame, show: Callable[[float], str]) -> pd.DataFrame:

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from measured_promoters import prepare_measured
 
 from bigbird_dna.config.reading import parse_config
 from bigbird_dna.config.run import Config
-from bigbird_dna.data.measured_promoters import prepare_measured
 from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import load_assembly

@@ -1,4 +1,8 @@
-"""Measured activities of E. coli's start sites (Urtecho et al. 2020), as a table for `finetune-sequences`.
+"""Write measured activities of E. coli's start sites (Urtecho et al. 2020) as a table for `finetune-sequences`.
+
+    python workflow/scripts/measured_promoters.py workflow/config/ecoli.yaml TABLE --reference FASTA -o CSV
+
+TABLE is the file of `prepare fetch ASM584v2.measured`; the splits are those of the configuration.
 
 The public file has a row per sequence, without a header: 150 bases in the direction of transcription, the
 activity in a reporter in the genome, start and end, and the name, with position and strand of the start site.
@@ -12,6 +16,8 @@ Three things in it need care:
 Controls are left out. A sequence is active if its activity is at least 1: the authors' threshold.
 """
 
+import argparse
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -19,11 +25,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from bigbird_dna.config.reading import load_config
 from bigbird_dna.config.run import Config
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.disk.compression import read_lines
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import BigBirdDnaError, DataError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import (
     Interval,
@@ -166,3 +173,23 @@ def _find(measured: _Measured, bases: str) -> Interval | None:
             found = Interval("", start, start + len(text), strand)
 
     return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="configuration")
+    parser.add_argument("table", type=Path, metavar="TABLE", help="public file")
+    parser.add_argument("--reference", type=Path, metavar="FASTA", required=True)
+    parser.add_argument("-o", "--output", type=Path, metavar="CSV", required=True)
+    arguments = parser.parse_args()
+    try:
+        config = load_config(arguments.config)
+        prepare_measured(config, arguments.table, arguments.reference, arguments.output)
+    except BigBirdDnaError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()
