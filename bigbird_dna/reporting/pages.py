@@ -110,16 +110,22 @@ def read_page_table(path: Path) -> Markup:
 
 
 def page_table(table: pd.DataFrame) -> Markup:
-    """Return a table that can be sorted and searched; intervals become one column, empty columns are dropped."""
+    """Return a table that can be sorted and searched; intervals become one column, empty columns are dropped.
+
+    Median distances are in whole bp.
+    """
     from markupsafe import Markup
 
     shown = table.replace("", None).dropna(axis="columns", how="all")
     for name in table.columns:
+        form = ".0f" if name == "median_distance" else ".4f"
+        if form == ".0f" and name in shown:
+            shown[name] = shown[name].map("{:.0f}".format, na_action="ignore")
         low, high = f"{name}_low", f"{name}_high"
         if low in shown and high in shown:
             ends = zip(shown[low], shown[high], strict=True)
             shown[low] = [
-                "" if first != first else f"{first:.4f}\u00a0to\u00a0{last:.4f}"
+                "" if first != first else f"{first:{form}}\u00a0to\u00a0{last:{form}}"
                 for first, last in ends
             ]
             shown = shown.drop(columns=high).rename(columns={low: f"{name}, 95 %"})

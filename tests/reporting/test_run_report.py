@@ -159,14 +159,18 @@ def test_members_of_ensembles_are_on_the_page(paths: RunPaths) -> None:
 def test_intervals_stand_beside_their_figures(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text(
-        "set\tn\tauroc\tauroc_low\tauroc_high\tempty\tdelta_low\n"
-        "a\t1244\t0.98765432\t0.97\t0.99\t\t1e-09\nb\t7\t\t\t\t\t-0.5\n"
+        "set\tn\tauroc\tauroc_low\tauroc_high\tempty\tdelta_low\t"
+        "median_distance\tmedian_distance_low\tmedian_distance_high\n"
+        "a\t1244\t0.98765432\t0.97\t0.99\t\t1e-09\t14.0\t9.0\t20.4\n"
+        "b\t7\t\t\t\t\t-0.5\t\t\t\n"
     )
     page = HtmlPage(read_page_table(path))
     cells = [text.strip() for tag, text in page.texts if tag in ("th", "td")]
     assert cells == [
         *("set", "n", "auroc", "auroc, 95 %", "delta low"),
+        *("median distance", "median distance, 95 %"),
         *("a", "1244", "0.9877", "0.9700\u00a0to\u00a00.9900", "1e-09"),
+        *("14", "9\u00a0to\u00a020"),
         *("b", "7", "-0.5000"),
     ]
 
