@@ -11,8 +11,8 @@ Loci are made of instances of motifs and placed along a contig without overlap, 
 anchor: the TSS of a promoter, the apparent TSS of a decoy, the center of others.
 
 Promoters follow a positional grammar. Decoys have the same elements but violate the grammar. There are two
-classes of promoters, each with an ordered set of core elements at fixed distances from the TSS. Most
-elements may be missing:
+classes of promoters, each with an ordered set of core elements. Most elements may be missing. All elements of a
+promoter are up to 5 bp away from these positions together, because the TSS of an annotation is one of several:
 
 ====== ============= ========== ===========
 element start vs TSS TATA class DPE class
@@ -103,6 +103,8 @@ PROMOTER_EVERY = 900
 DECOYS_PER_PROMOTER = 4
 CORE_FIDELITY = 0.95
 """probability that a position of a core promoter element matches its consensus"""
+TSS_SPREAD = 5
+"""largest distance of a TSS from the position that its elements indicate"""
 DECOY_SHIFT = (10, 30)
 """change of each spacing in a decoy of the wrong distance"""
 PROMOTER_FACTOR_FRACTION = 0.3
@@ -358,7 +360,8 @@ def draw_promoter(decoy: str | None, rng: np.random.Generator) -> Locus:
     kind = "promoter-tata" if rng.random() < 0.5 else "promoter-dpe"
     present = np.flatnonzero(rng.random(len(CORE)) < PRESENCE[kind])
     motifs = [CORE[index] for index in present]
-    offsets = (OFFSETS + rng.integers(-JITTER, JITTER + 1))[present]
+    spread = rng.integers(-TSS_SPREAD, TSS_SPREAD + 1)
+    offsets = (OFFSETS + spread + rng.integers(-JITTER, JITTER + 1))[present]
     reverse = np.zeros(len(motifs), dtype=bool)
     if decoy == "decoy-order":
         offsets = np.roll(offsets, rng.integers(1, len(motifs)))

@@ -25,6 +25,7 @@ from bigbird_dna.simulate import (
     OFFSETS,
     PRESENCE,
     PROMOTER_EVERY,
+    TSS_SPREAD,
     Codes,
     Locus,
     Motif,
@@ -39,6 +40,7 @@ from tests.golden.messages import fails
 from tests.toys import MEGABASES, Demo, encode, lines, regex_sites, turned
 
 SEEDS = st.integers(0, 2**32 - 1)
+SPREADS = range(-TSS_SPREAD, TSS_SPREAD + 1)
 
 
 def snapshot(directory: Path) -> dict[str, bytes]:
@@ -236,9 +238,12 @@ def core_elements(locus: Locus) -> tuple[list[int], bool, list[bool]]:
         for motif, offset, reverse, _ in locus.sites
         if motif in CORE
     ]
-    in_grammar = all(
-        abs(offset - OFFSETS[index]) <= JITTER[index] and not reverse
-        for index, offset, reverse in rows
+    in_grammar = any(
+        all(
+            abs(offset - OFFSETS[index] - spread) <= JITTER[index] and not reverse
+            for index, offset, reverse in rows
+        )
+        for spread in SPREADS
     )
     return (
         [index for index, _, _ in rows],
@@ -260,20 +265,24 @@ def test_promoters_are_as_many_as_planned_on_either_strand(demo: Demo) -> None:
     )
     assert kinds["promoter"] == len(loci)
     assert 3 <= kinds["decoy"] / kinds["promoter"] <= 5
-    matches = []
+    matches, spreads = [], Counter[int]()
     for locus in loci:
-        around = demo.sequences[locus.contig][
-            locus.position - 3 : locus.position + 6
-        ].upper()
-        if locus.strand == "-":
-            around = turned(
-                demo.sequences[locus.contig][
-                    locus.position - 5 : locus.position + 4
-                ].upper()
-            )
-        if len(around) == 9:
-            matches.append(CORE[3].allowed[np.arange(9), encode(around)].mean())
+        step = 1 if locus.strand == "+" else -1
+        fractions = {}
+        for spread in SPREADS:
+            at = locus.position + step * (OFFSETS[3] + spread)  # of the INR
+            first = at if step == 1 else at - 8
+            around = demo.sequences[locus.contig][max(first, 0) : first + 9].upper()
+            if len(around) == 9:
+                codes = encode(around if step == 1 else turned(around))
+                fractions[spread] = CORE[3].allowed[np.arange(9), codes].mean()
+        best = max(fractions, key=lambda spread: fractions[spread])
+        spreads[best] += 1
+        matches.append(fractions[best])
     assert np.mean(matches) == pytest.approx(CORE_FIDELITY, abs=0.02)
+    # About as many of each.
+    assert len(spreads) == len(SPREADS)
+    assert max(spreads.values()) < 2 * min(spreads.values())
 
 
 def test_the_grammar_tells_promoters_where_5mers_fall_short(demo: Demo) -> None:
@@ -514,7 +523,8 @@ def grammar_scores(codes: Codes, reverse: bool = False) -> NDArray[np.float64]:
     """
     if reverse:
         return grammar_scores(COMPLEMENT[codes[::-1]])[::-1]
-    padded = np.pad(codes, MARGIN, constant_values=4)
+    size = len(codes) + 2 * TSS_SPREAD
+    padded = np.pad(codes, MARGIN + TSS_SPREAD, constant_values=4)
     ratios = []
     for motif, offset, spread in zip(
         CORE, OFFSETS.tolist(), JITTER.tolist(), strict=True
@@ -530,7 +540,7 @@ def grammar_scores(codes: Codes, reverse: bool = False) -> NDArray[np.float64]:
         )
         allowed = range(MARGIN + offset - spread, MARGIN + offset + spread + 1)
         ratios.append(
-            np.mean([ratio[start : start + len(codes)] for start in allowed], axis=0)
+            np.mean([ratio[start : start + size] for start in allowed], axis=0)
         )
     total = sum(
         share
@@ -544,4 +554,6 @@ def grammar_scores(codes: Codes, reverse: bool = False) -> NDArray[np.float64]:
             strict=True,
         )
     )
-    return np.asarray(np.log2(np.maximum(total, 1e-30)))
+    spread = np.ones(len(SPREADS)) / len(SPREADS)
+    mean = np.convolve(total, spread, mode="valid")
+    return np.asarray(np.log2(np.maximum(mean, 1e-30)))
