@@ -93,9 +93,9 @@ def matches(row: Row, selector: Mapping[str, Any]) -> bool:
 
 
 def get(row: Row, path: str) -> Any:
-    """The value at a dotted path of keys and indexes, or None."""
+    """The value of a column, or at a dotted path of keys and indexes; or None."""
     value: Any = row
-    for key in path.split("."):
+    for key in [path] if path in row else path.split("."):
         if isinstance(value, list):
             value = value[int(key)]
         else:
