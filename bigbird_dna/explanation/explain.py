@@ -143,7 +143,9 @@ def explain(
     ):
         (files / "logos").mkdir()
         for target in windows:
-            read = views_of(loaded, len(target.window), views, views)
+            text = target.window
+            ends = len(text) - len(text.lstrip("N")), len(text) - len(text.rstrip("N"))
+            read = views_of(loaded, len(text), views, views, ends)
             if method == "gradient":
                 mutations = gradient_mutations(loaded, target, columns, read)
             else:

@@ -18,6 +18,7 @@ from bigbird_dna.genome.sequence import base_codes, substitutions
 from bigbird_dna.model.batching import View
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.promoter import LoadedClassifier, view_cuts
+from bigbird_dna.model.start_sites import LoadedStartSiteModel
 from bigbird_dna.tokens.interface import BASES, BREAKS
 
 VIEWS = 4
@@ -66,10 +67,12 @@ def views_of(
     length: int,
     offsets: int = VIEWS,
     tokenizations: int = VIEWS,
+    ends: tuple[int, int] = (0, 0),
 ) -> list[View]:
     """The views of windows of `length` bp: `offsets` crop them at the ends, `tokenizations` add boundaries.
 
-    A model that reads both strands has all of them on each strand.
+    A model that reads both strands has all of them on each strand. The first and last bases, `ends` bp, are
+    beyond a contig: models of start sites do not read them, as in a scan.
     """
     strands: Sequence[bool] = (False, True)
     crop = CROPPED
@@ -78,13 +81,21 @@ def views_of(
         if not model.settings.both_strands:
             strands = (False,)
 
-    cuts = view_cuts(offsets, min(crop, length // 4)) if offsets else []
+    crop = min(crop, length // 4)
+    if isinstance(model, LoadedStartSiteModel):
+        before, after = model.tss_reach  # the site must not be cropped
+        crop = min(crop, before - ends[0], after - 1 - ends[1])
+    else:
+        ends = 0, 0
+
+    cuts = view_cuts(offsets, crop) if offsets else []
     views = []
     for reverse in strands:
-        views += [View(reverse, cut) for cut in cuts]
+        left, right = ends[::-1] if reverse else ends
+        views += [View(reverse, (left + a, right + b)) for a, b in cuts]
         for number in range(tokenizations):
             phase = round(BREAKS * (number + 1) / tokenizations)
-            views.append(View(reverse, phase=phase))
+            views.append(View(reverse, (left, right), phase))
 
     return views
 

@@ -331,16 +331,25 @@ class LoadedStartSiteModel(LoadedModel):
         batch_size: int = 16,
         device: str = "auto",
     ) -> Floats:
-        """Probabilities (N, 2, S) at the bases of sequences that are read at once, 0 beyond their ends."""
+        """Probabilities (N, 2, S) at the bases of sequences that are read at once, 0 beyond their ends.
+
+        N at the ends of a sequence are beyond the end of a contig, and not read.
+        """
         longest = max(map(len, texts), default=0)
+        read = [text.strip("N") or text for text in texts]
         views = [View(), View(turned=True)] if both_strands else [View()]
         total = np.zeros((len(texts), 2, longest), np.float32)
         for view in views:
-            logits = self._logits(texts, view, batch_size, device)
+            logits = self._logits(read, view, batch_size, device)
             probs = torch.from_numpy(logits).sigmoid().numpy()
-            for row, of_text, text in zip(total, probs, texts, strict=True):
+            for row, of_text, text, whole in zip(
+                total, probs, read, texts, strict=True
+            ):
                 of_text = of_text[:, : len(text)]
-                row[:, : len(text)] += of_text[::-1, ::-1] if view.turned else of_text
+                first = whole.index(text)
+                row[:, first : first + len(text)] += (
+                    of_text[::-1, ::-1] if view.turned else of_text
+                )
 
         self.check_predictions(total)
         return np.asarray(total / len(views), np.float32)

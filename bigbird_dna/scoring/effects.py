@@ -278,7 +278,8 @@ class StartSiteEffects:
         if start + shorter < window - right or end + window - left - shorter > length:
             edge = (Note.CONTIG_EDGE,)
 
-        if max(map(fraction_n, texts)) > max_n:
+        # As in a scan, what is beyond the ends of the contig is not read.
+        if max(fraction_n(text.strip("N") or text) for text in texts) > max_n:
             return (Note.TOO_MANY_N, *edge), (), None
 
         places = np.arange(window)[self.scored] - left

@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 
 import bigbird_dna
 from bigbird_dna.errors import UsageError
-from bigbird_dna.explanation.mutagenesis import saturation_mutagenesis
+from bigbird_dna.explanation.mutagenesis import saturation_mutagenesis, views_of
 from bigbird_dna.explanation.one_hot import gradient_mutations
 from bigbird_dna.explanation.targets import (
     ExplainedWindow,
@@ -141,6 +141,35 @@ def test_alleles_are_explained_at_the_start_site_that_changes_most(
         len(one.bases) == len(ref) - (len(ref) > 1) + 40
         and len(two.bases) == len(alt) - (len(ref) > 1) + 40
     )
+
+
+@pytest.mark.parametrize("method", ["mutagenesis", "gradient"])
+def test_an_explained_score_is_that_of_a_scan(
+    model: Any, tmp_path: Path, method: str
+) -> None:
+    """Also near the ends of a record, which is not filled with N."""
+    text = GENOME[:200]
+    write(tmp_path / "genome.fa", {"a": text})
+    sites = [(20, "+"), (100, "-"), (190, "+")]
+    (tmp_path / "x.bed").write_text(
+        "".join(f"a\t{at}\t{at + 1}\tx\t0\t{strand}\n" for at, strand in sites)
+    )
+    for target, (site, strand) in zip(
+        read_targets(tmp_path / "x.bed", model, tmp_path / "genome.fa"),
+        sites,
+        strict=True,
+    ):
+        window = target.window
+        ends = (
+            len(window) - len(window.lstrip("N")),
+            len(window) - len(window.rstrip("N")),
+        )
+        views = views_of(model, len(window), 1, 0, ends)
+        work = {"mutagenesis": saturation_mutagenesis, "gradient": gradient_mutations}
+        scores = work[method](model, target, [0], views).scores[:, 0]
+        probs = 1 / (1 + np.exp(-scores))
+        expected = model.predict(text)[0]["+-".index(strand), site]
+        assert probs.mean() == pytest.approx(expected, abs=1e-6)
 
 
 def test_gradients_agree_with_mutagenesis() -> None:
