@@ -19,6 +19,7 @@ from bigbird_dna.data.predictions import blocks_of, read_predictions
 from bigbird_dna.disk.atomic import checksum, read_json
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.assembly import load_assembly
+from bigbird_dna.genome.fasta import read_records
 from bigbird_dna.genome.promoters import place, read_promoters
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, inside, window_around
@@ -292,3 +293,22 @@ def test_the_readme_s_calls_are_at_known_start_sites(run: Run, tmp_path: Path) -
         of_strand = known[known.strand == call.strand]
         assert (abs(of_strand.position - call.start) <= 20).any(), call
     assert 3 <= len(calls) <= len(known)
+
+
+def test_moved_yeast_keeps_its_scores() -> None:
+    """Of 4 annotated sites, each window of which begins elsewhere, with other tokens and bins."""
+    model = load("yeast-promoters")
+    example = REPOSITORY / "resources/examples/yeast_VII_20kb"
+    ((_, sequence),) = read_records(Path(f"{example}.fa.gz"), ["yeast_VII_20kb"])
+    sites = pd.read_csv(f"{example}.promoters.tsv", sep="\t")
+
+    def scores(moved: int) -> list[float]:
+        (probs,) = model.predict(sequence[moved:])
+        return [
+            probs["+-".index(site.strand), site.position - moved - 50 :][:101].max()
+            for site in sites.itertuples()
+        ]
+
+    found = scores(0)
+    for moved in (1, 5):
+        assert scores(moved) == pytest.approx(found, abs=0.05)
