@@ -18,6 +18,7 @@ from bigbird_dna.cli.options import (
     RunBins,
     RunReference,
     Threads,
+    WriteLabels,
     named_files,
     output_option,
     read_run,
@@ -293,14 +294,7 @@ def predict_test_bins(
     overrides: Overrides = None,
     data: RunBins = None,
     reference: RunReference = None,
-    labels: Annotated[
-        Path | None,
-        typer.Option(
-            "--write-labels",
-            metavar="DIR",
-            help="Also write the bins and their labels to this directory.",
-        ),
-    ] = None,
+    labels: WriteLabels = None,
     network: Annotated[
         Path | None,
         typer.Option(

@@ -281,6 +281,14 @@ Checkpoints = Annotated[
         show_default=str(RESULTS.checkpoints),
     ),
 ]
+WriteLabels = Annotated[
+    Path | None,
+    typer.Option(
+        "--write-labels",
+        metavar="DIR",
+        help="chromatin: also write the test bins and their labels.",
+    ),
+]
 NewModel = Annotated[Path, output_option("MODEL_DIR", "Model directory to write.")]
 OutputDir = Annotated[Path, output_option("DIR", "Directory for the tables and plots.")]
 Assembly = Annotated[

@@ -24,6 +24,7 @@ from bigbird_dna.cli.options import (
     RunWindows,
     SequenceColumn,
     Threads,
+    WriteLabels,
     output_option,
     read_run,
     training,
@@ -451,14 +452,7 @@ def train_baseline(
         ),
     ] = 10,
     data: RunBins = None,
-    labels: Annotated[
-        Path | None,
-        typer.Option(
-            "--write-labels",
-            metavar="DIR",
-            help="chromatin: also write the test bins and their labels.",
-        ),
-    ] = None,
+    labels: WriteLabels = None,
     dyads: Annotated[
         Path | None,
         typer.Option(

@@ -98,15 +98,13 @@ def read_predictions(path: Path, split: str = "test") -> pd.DataFrame:
     return rows.sort_values(KEY, kind="stable", ignore_index=True)
 
 
-def compare(
-    negative_set: str, files: Mapping[str, Path], split: str = "test"
-) -> AlignedPredictions:
-    """Align the predictors of `files` (name → prediction file) on the windows of `negative_set`.
+def compare(negative_set: str, files: Mapping[str, Path]) -> AlignedPredictions:
+    """Align the predictors of `files` (name → prediction file) on the test windows of `negative_set`.
 
     The network of an ensemble is a further predictor, after the model.
     `DataError` names the file that differs from the first one, and the window.
     """
-    frames = {name: read_predictions(path, split) for name, path in files.items()}
+    frames = {name: read_predictions(path) for name, path in files.items()}
     first_name, first = next(iter(frames.items()))
     for name, frame in frames.items():
         found = negative_sets_of(frame)

@@ -34,6 +34,7 @@ _WINDOW, _FLANK = 15, 5  # of a seqlet
 # of a cluster: its best window, and what is added on either side
 _CORE, _GROWTH = 20, 5
 _SPACING = _WINDOW // 2 + _FLANK  # of seqlets, at least
+_MIN_SEQLETS = 20  # of a motif
 SHORTEST = _WINDOW + 4 * _FLANK  # bp of the explained sequences
 _TRIM = 0.3  # of the largest sum of absolute contributions: positions at a motif's ends have less
 _FLOOR = 1e-300  # p-values are positive
@@ -68,7 +69,6 @@ def find_motifs(
     matrices: Path | str | None = None,
     taxon: str = TAXA[0],
     max_q: float = 0.05,
-    min_seqlets: int = 20,
     threads: int | None = None,
 ) -> pd.DataFrame:
     """Write the motifs of explanations with the matrices of known binding sites that they match best.
@@ -83,8 +83,6 @@ def find_motifs(
         A file of matrices in JASPAR format; None: JASPAR's core matrices for a taxonomic group.
     max_q
         Largest q-value of a match.
-    min_seqlets
-        Smallest number of seqlets of a motif.
     threads
         As for `score_promoters`.
 
@@ -100,7 +98,7 @@ def find_motifs(
     """
     check_choice("taxon", taxon, TAXA)
     check_fraction("max_q", max_q)
-    check_at_least_one({"min_seqlets": min_seqlets, "threads": threads})
+    check_at_least_one({"threads": threads})
     try:
         from memelite import tomtom
         from modiscolite.tfmodisco import TFMoDISco
@@ -132,7 +130,7 @@ def find_motifs(
     texts = [_MEME]
     with cpu_threads(threads), into_directory(Path(output), [explained]) as files:
         for name, contributions in arrays.items():
-            if len(one_hot) * (one_hot.shape[1] // _SPACING + 1) < min_seqlets:
+            if len(one_hot) * (one_hot.shape[1] // _SPACING + 1) < _MIN_SEQLETS:
                 continue  # too few even if they were everywhere
 
             log(
@@ -147,8 +145,8 @@ def find_motifs(
                     flank_size=_FLANK,
                     trim_to_window_size=_CORE,
                     initial_flank_to_add=_GROWTH,
-                    min_metacluster_size=min_seqlets,
-                    final_min_cluster_size=min_seqlets,
+                    min_metacluster_size=_MIN_SEQLETS,
+                    final_min_cluster_size=_MIN_SEQLETS,
                 )
 
             queries = []

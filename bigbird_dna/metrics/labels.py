@@ -169,7 +169,6 @@ def label_metrics(
     groups: Counts,
     outputs: Sequence[str],
     kind: str,
-    seed: int = 0,
 ) -> pd.DataFrame:
     """Return the metrics of predictors' scores (N, T) for labels (N, T): a row per output and predictor.
 
@@ -194,7 +193,7 @@ def label_metrics(
     several = len(outputs) > 1
     many = len(outputs) > MOST_OUTPUTS
     known = ~np.isnan(labels.astype(np.float64))
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     resamples = (100 if many else 1000) * (count > 1)
     weights = [
         np.ones((1, count)),
