@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from measured_promoters import prepare_measured
 from sklearn.metrics import roc_auc_score
 
 import bigbird_dna
@@ -36,6 +37,7 @@ from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
 from tests.toys import cases, random_dna, written
 
+MEASURED = "urtecho_tss_expression_model_format.txt.gz"
 ENTRY: dict[str, Any] = {
     "description": "A toy of the tests",
     "task": "promoter",
@@ -280,6 +282,26 @@ def test_models_of_start_sites_call_as_their_figures_say(
     assert again.tss == shipped.tss
     np.testing.assert_allclose(
         again(shipped.scores)[0], shipped(shipped.scores)[0], atol=0.02
+    )
+
+
+def test_the_model_of_measured_start_sites_is_as_good_as_its_figures_say(
+    shared_data: Path, tmp_path: Path
+) -> None:
+    """On a part of the test windows: every active one, and some of the others."""
+    home, name = shared_data / "ecoli", "ecoli-promoters-window"
+    reference, table = tmp_path / "reference.fa.gz", tmp_path / "measured.csv"
+    prepare_reference(next(home.glob("*.fna.gz")), reference)
+    config = load_config(REPOSITORY / "workflow/config/ecoli.yaml")
+    prepare_measured(config, home / MEASURED, reference, table)
+    windows = pd.read_csv(table)
+    windows = windows[windows["split"] == "test"]
+    active = windows["label"] == 1
+    some = pd.concat([windows[active], windows[~active][::8]])
+    scores = bigbird_dna.load(name).predict(list(some["sequence"]))[:, 0]
+    told = read_json(REPOSITORY / "resources/models" / name / METRICS)["test"]["model"]
+    assert roc_auc_score(some["label"], scores) == pytest.approx(
+        told["auroc"], abs=0.02
     )
 
 

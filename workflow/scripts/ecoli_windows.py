@@ -2,7 +2,7 @@
 
     python workflow/scripts/ecoli_windows.py CONFIG MODEL measured.csv --reference reference.fa.gz -o DIR
 
-`measured.csv` is from `prepare measured-promoters`, and MODEL is one of `finetune-sequences` or of start sites, of
+`measured.csv` is from `measured_promoters.py`, and MODEL is one of `finetune-sequences` or of start sites, of
 which a window has the highest probability on its strand. Writes
 
 * `measured.tsv`: how well scores of the test windows, and of windows some bp beside them, tell active windows from
