@@ -35,6 +35,9 @@ class ScoringConfig(Section):
     stride: int = field(
         10, "models of windows and baselines: distance between scores, bp", ge=1
     )
+    suppress: int = field(
+        100, "calls of a strand are farther apart than this, bp", ge=0
+    )
     negative_set: NegativeSet = field(
         "genomic",
         "negative set of the model of windows that scores; with a dense model, of the baselines",

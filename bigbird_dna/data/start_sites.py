@@ -16,10 +16,10 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome.intervals import read_bed, strand_column
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval, reverse_complement
+from bigbird_dna.genome.sequence import STRANDS, Interval, reverse_complement
 from bigbird_dna.genome.sources import find_assembly
 from bigbird_dna.genome.splits import Split, Splits
-from bigbird_dna.model.start_sites import SHORTEST, STRANDS
+from bigbird_dna.model.start_sites import SHORTEST
 
 Labels = NDArray[np.float32]
 

@@ -14,6 +14,7 @@ from bigbird_dna.errors import DataError, ModelError, UsageError, check_choice
 from bigbird_dna.genome.assembly import contig_finder
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import (
+    STRANDS,
     Interval,
     Locus,
     Strand,
@@ -26,7 +27,7 @@ from bigbird_dna.genome.vcf import check_assembly, open_vcf, read_vcf
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.model import MADE_FOR, LoadedModel
 from bigbird_dna.model.promoter import LoadedPromoterModel, LoadedSequenceModel
-from bigbird_dna.model.start_sites import STRANDS, LoadedStartSiteModel
+from bigbird_dna.model.start_sites import LoadedStartSiteModel
 from bigbird_dna.scoring.effects import StartSiteEffects, extended
 from bigbird_dna.scoring.regions import Genome, Region, opened, placed_regions
 

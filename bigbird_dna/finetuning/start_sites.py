@@ -23,10 +23,10 @@ from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import DataError
 from bigbird_dna.finetuning.task import FinetuningTask
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import STRANDS
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.settings import StartSiteSettings
 from bigbird_dna.model.start_sites import (
-    STRANDS,
     LoadedStartSiteModel,
     StartSiteNetwork,
     site_inputs,

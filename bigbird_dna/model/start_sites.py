@@ -23,8 +23,8 @@ from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.errors import check_at_least_one
 from bigbird_dna.genome.given_sequences import Sequences, read_sequences
 from bigbird_dna.genome.sequence import (
+    STRANDS,
     UNKNOWN,
-    Strand,
     base_codes,
     reverse_complement,
 )
@@ -37,9 +37,6 @@ from bigbird_dna.model.kernels import ACTIVATIONS, Linear
 from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import StartSiteSettings
 from bigbird_dna.tokens.interface import Tokenizer
-
-STRANDS: tuple[Strand, ...] = ("+", "-")
-"""Strands of a model's outputs, in order."""
 
 WINDOWS_AT_ONCE = 32
 SHORTEST = 60  # bp; shorter sequences have no probabilities

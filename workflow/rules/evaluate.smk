@@ -106,10 +106,11 @@ if CONFIG.has_promoters:
                 for name in (POSITION, KMER, CPG) * START_SITES
             ],
             directory=subpath(output.table, parent=True),
+            suppress=CONFIG.example_scan.suppress,
             version=VERSION,
         shell:
             "bigbird-dna evaluate scan --scores model={input.scores:q} {params.baselines:q}"
-            " --promoters {input.promoters:q} -o {params.directory:q} > {log:q} 2>&1"
+            " --suppress {params.suppress} --promoters {input.promoters:q} -o {params.directory:q} > {log:q} 2>&1"
 
 
 ALONE = PATHS.chromatin_predictions(CHROMATIN.data.window, "-network")

@@ -44,10 +44,11 @@ rule model_calibrate_start_sites:
     resources:
         **job(16000, 720, gpu=1),
     params:
+        suppress=CONFIG.example_scan.suppress,
         device=device,
     shell:
         "bigbird-dna model calibrate {input.model:q} --reference {input.reference:q}"
-        " --promoters {input.promoters:q} -o {output:q}"
+        " --promoters {input.promoters:q} --suppress {params.suppress} -o {output:q}"
         " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 
