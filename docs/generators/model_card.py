@@ -83,6 +83,11 @@ def card(directory: Path) -> str:
         start = record["started_from"]
         facts["started from"] = f"{start['what']}; SHA-256 {start['sha256']}"
     data = [f"* `{key}`: {sources[key]['license']}" for key in used if key in sources]
+    if not data:  # of pieces
+        data = [
+            f"* start sites: {sources['GRCh38.promoters']['license']}",
+            "* pieces of GRCh37 and GRCh38: public; `workflow/config/human_pieces.yaml` has the address of each file",
+        ]
     return f"""# {name}
 
 {entry.description}.
