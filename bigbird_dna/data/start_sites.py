@@ -21,6 +21,10 @@ from bigbird_dna.genome.sources import find_assembly
 from bigbird_dna.genome.splits import Split, Splits
 from bigbird_dna.model.start_sites import SHORTEST
 
+LONG = 5
+"""Windows extend beyond the ends of contigs of at least so many windows. Shorter contigs may be sequences that were
+cut around start sites: a window that ends where they do would give the site away."""
+
 Labels = NDArray[np.float32]
 
 
@@ -36,7 +40,7 @@ class Region(NamedTuple):
 class StartSites:
     """Start sites (TSV `promoters`) of a genome, and windows as `promoters.dense` of the configuration has them.
 
-    A window may extend beyond a contig's end, which cuts it off, but not into another split: no base of a
+    A window may extend beyond the end of a long contig, which cuts it off, but not into another split: no base of a
     held-out region is read in training. Bases in the intervals of the BED file `ignore` have no label on the
     interval's strand (on both without one), unless they are near a start site.
     """
@@ -82,9 +86,11 @@ class StartSites:
         regions = []
         for interval in self.splits.intervals(split):
             length = self.reference.contigs[interval.contig]
-            # At the ends of a contig, the bases of the margins are scored as well.
-            first = interval.start - margin * (interval.start == 0)
-            end = interval.end + margin * (interval.end == length)
+            first, end = interval.start, interval.end
+            if length >= LONG * window:
+                # At the ends of a contig, the bases of the margins are scored as well.
+                first -= margin * (interval.start == 0)
+                end += margin * (interval.end == length)
             last = end - window
             if last < first:  # a short region is read as a whole
                 first = last = (first + last) // 2
