@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pysam
 import pytest
 import torch
 import yaml
@@ -283,6 +284,29 @@ def test_models_of_start_sites_call_as_their_figures_say(
     np.testing.assert_allclose(
         again(shipped.scores)[0], shipped(shipped.scores)[0], atol=0.02
     )
+
+
+def test_the_human_model_finds_start_sites_wherever_they_are(shared_data: Path) -> None:
+    """Of a chromosome without training sequences: parts of those around start sites, and of others as published,
+    in which no place must be preferred."""
+    model = bigbird_dna.load("human-promoters")
+    rng = np.random.default_rng(1)
+    parts, places = [], []
+    around = shared_data / "human/EPDnew_006_m1000_p999.fa.gz"  # the site is at 1,000
+    for record in pysam.FastxFile(str(around)):
+        if "chr22:" in record.comment and len(parts) < 60:
+            start = int(rng.integers(0, 800))
+            parts.append(record.sequence[start : start + 1200])
+            places.append(1000 - start)
+
+    best = model.predict(parts)[:, 0].argmax(1)
+    assert (abs(best - places) <= 100).mean() > 0.65
+
+    ((_, chromosome),) = read_records(shared_data / "hg19/chr22_1-22000000.fa.gz")
+    starts = rng.integers(16_500_000, 21_500_000, size=90)
+    others = [chromosome[start : start + 2000] for start in starts]
+    best = model.predict([x for x in others if "N" not in x])[:, 0].argmax(1)
+    assert (abs(best - 1000) <= 25).mean() < 0.1
 
 
 def test_the_model_of_measured_start_sites_is_as_good_as_its_figures_say(
