@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import (
+    STRANDS,
     Interval,
     Strand,
     fraction_n,
@@ -32,7 +33,7 @@ from bigbird_dna.genome.variants import (
 )
 from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.model import calibration_of
-from bigbird_dna.model.start_sites import STRANDS, LoadedStartSiteModel
+from bigbird_dna.model.start_sites import LoadedStartSiteModel
 
 OFFSETS = 4
 """Number of window offsets over which effects on tracks and likelihoods are averaged."""
