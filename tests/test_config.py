@@ -337,7 +337,7 @@ def test_keys_of_no_stage() -> None:
         "promoters.": "chain shuffled_label_control annotation num_gpus",
         "sequences.": "data negatives sequence_column label_columns split_column task num_gpus",
         "chromatin.": "variants models min_positives_report num_gpus",
-        "example_scan.": "stride negative_set max_megabases",
+        "example_scan.": "stride suppress negative_set max_megabases",
         "tables.": "promoters chromatin initializations seeds negative_sets "
         "models learning_rates",
         "ablation.": " ".join(AblationConfig.model_fields),

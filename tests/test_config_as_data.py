@@ -7,11 +7,18 @@ from typing import Any
 
 import pytest
 import yaml
+from human_pieces import Settings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from snakemake.cli import parse_config as of_snakemake
 
-from bigbird_dna.config.reading import complete, load_config, parse_config, valid_keys
+from bigbird_dna.config.reading import (
+    checked,
+    complete,
+    load_config,
+    parse_config,
+    valid_keys,
+)
 from bigbird_dna.config.run import Config, stage_text
 from bigbird_dna.errors import ConfigError
 from tests.conftest import REPOSITORY
@@ -238,7 +245,12 @@ def given_there(*words: str) -> dict[str, Any]:
 def test_a_whole_configuration_on_the_command_line_is_the_file(path: Path) -> None:
     """Numbers, truth values and null, and texts that look like them: the genome's contigs are 1 to 22."""
     values = yaml.load(path.read_text(), yaml.loader.BaseLoader)
-    assert parse_config(values) == load_config(path)
+    both = parse_config(values), load_config(path)
+    if both[1].pieces is not None:  # of a script, which checks them
+        first, second = (checked(Settings, x.pieces, "pieces") for x in both)
+        assert first == second
+        both = tuple(x.model_copy(update={"pieces": None}) for x in both)
+    assert both[0] == both[1]
 
 
 @pytest.mark.parametrize(

@@ -77,8 +77,6 @@ def test_sources_of_a_configuration() -> None:
     assert set(check_sources(_genome())) == {"reference", "promoters"}
     annotated = _genome(annotation="sacCer3.annotation")
     assert set(check_sources(annotated)) == {"reference", "promoters", "annotation"}
-    name = "Saccharomyces_cerevisiae.R64-1-1.96.gtf.gz"
-    assert find_inputs(annotated).keys[name] == "sacCer3.annotation"
     assert check_sources(_genome(**HUMAN))["chain"].from_assembly == "GRCh38"
     assert set(check_sources(_genome(promoters=None))) == {"reference"}
     assert own_files(_genome(promoters=None)) == {}

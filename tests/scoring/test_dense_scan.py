@@ -201,8 +201,8 @@ def test_files_of_scores(run: Run, home: Path, tmp_path: Path) -> None:
     for row in best[best["score"] != "NA"].itertuples():
         probs = MODEL.predict(RECORDS[row.contig])[0]
         assert float(row.score) == pytest.approx(probs.max(), abs=2e-6)
-        at = np.unravel_index(probs.argmax(), probs.shape)
-        assert (row.strand, int(row.tss)) == ("+-"[at[0]], at[1])
+        at_tss = probs["+-".index(row.strand), int(row.tss)]  # two can be as high
+        assert at_tss == pytest.approx(probs.max(), abs=2e-6)
 
     (tmp_path / "some.bed").write_text("long\t205\t230\n")
     some = run(*words, "--regions", tmp_path / "some.bed", "--format", "bedgraph").out

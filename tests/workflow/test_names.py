@@ -264,7 +264,7 @@ def test_every_interpolation_is_quoted_or_a_number() -> None:
             r"^    shell:\n((?: {8}.*\n)+)", path.read_text(), re.MULTILINE
         ):
             fields += re.findall(r"\{([^{}]*)\}", command)
-    numbers = {"threads", "resources.processes"}
+    numbers = {"threads", "resources.processes", "params.suppress"}
     options = {"resources.data_dir", "params.launch"}  # quoted where they are made
     assert len(fields) > 100
     assert {field for field in fields if not field.endswith(":q")} <= numbers | options

@@ -372,7 +372,7 @@ def test_start_sites_scan_the_held_out_contigs(demo_run: str, tmp_path: Path) ->
         f"finetune-promoter {home}/config/start-sites.yaml ",
         f" --promoters {home}/genome/promoters.tsv --reference {home}/genome/reference.fa.gz",
         f"model calibrate {model}-trained --reference {home}/genome/reference.fa.gz"
-        f" --promoters {home}/genome/promoters.tsv -o {model} ",
+        f" --promoters {home}/genome/promoters.tsv --suppress 100 -o {model} ",
         f"score-promoters {model} {test} ",
         f"call-promoters {model} {test} -o {home}/scores/calls.bed ",
         f"--scan {test} --stride=50 --set=promoters.windows.upstream=300 --output {baselines} ",
