@@ -100,10 +100,9 @@ def train_network(data: StartSites, minutes: float, seed: int) -> DilatedCnn:
             labels[row, :, : len(text)] = of_text
 
         logits = network(one_hot(torch.from_numpy(codes)))
-        known = torch.from_numpy(labels).isfinite()
-        loss = F.binary_cross_entropy_with_logits(
-            logits[known], torch.from_numpy(labels)[known]
-        )
+        targets = torch.from_numpy(labels)
+        known = targets.isfinite()
+        loss = F.binary_cross_entropy_with_logits(logits[known], targets[known])
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(network.parameters(), 1.0)
@@ -120,7 +119,7 @@ def train_network(data: StartSites, minutes: float, seed: int) -> DilatedCnn:
 
 
 def scan_scores(network: DilatedCnn, genome: Reference) -> BaseScores:
-    """Return the scores of bases by a network, which reads windows as in training; an N is not scored."""
+    """Return the scores of bases by a network, in windows with `CONTEXT` bp beside the `SCORED` ones; an N is not scored."""
 
     def scores(contig: str, first: int, last: int) -> NDArray[Any]:
         number = -(-(last - first) // SCORED)
