@@ -138,7 +138,7 @@ class StartSites:
         if start > 0:
             labels[:, : self.dense.margin] = np.nan
         if start + length < self.reference.contigs[region.interval.contig]:
-            labels[:, length - self.dense.margin :] = np.nan
+            labels[:, max(0, length - self.dense.margin) :] = np.nan
         return labels
 
     @cached_property
