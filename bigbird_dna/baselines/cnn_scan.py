@@ -21,7 +21,7 @@ from bigbird_dna.baselines.networks import one_hot
 from bigbird_dna.baselines.scan import BaseScores, write_scan
 from bigbird_dna.config.run import Config
 from bigbird_dna.console import log
-from bigbird_dna.data.start_sites import StartSites
+from bigbird_dna.data.start_sites import StartSites, fill_labels
 from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import UNKNOWN, Interval, base_codes
@@ -92,15 +92,10 @@ def train_network(data: StartSites, minutes: float, seed: int) -> DilatedCnn:
             2e-3 * min(1, (step + 1) / WARMUP) * (1 - used)
         )
         count, length = data.dense.training.batch_size, data.dense.window
-        codes = np.full((count, length), UNKNOWN, np.uint8)
-        labels = np.full((count, 2, length), np.nan, np.float32)
-        for row in range(count):
-            text, of_text = data.draw(generator)
-            codes[row, : len(text)] = base_codes(text)
-            labels[row, :, : len(text)] = of_text
-
-        logits = network(one_hot(torch.from_numpy(codes)))
-        targets = torch.from_numpy(labels)
+        windows = [data.draw(generator) for _ in range(count)]
+        codes = [base_codes(text.ljust(length, "N")) for text, _ in windows]
+        logits = network(one_hot(torch.from_numpy(np.stack(codes))))
+        targets = torch.from_numpy(fill_labels(windows, length))
         known = targets.isfinite()
         loss = F.binary_cross_entropy_with_logits(logits[known], targets[known])
         optimizer.zero_grad()

@@ -4,6 +4,7 @@ Axes: S bases of a window.
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -201,3 +202,12 @@ class StartSites:
         if rng.integers(2):
             text, labels = reverse_complement(text), labels[::-1, ::-1]
         return text, labels
+
+
+def fill_labels(windows: Sequence[tuple[str, Labels]], length: int) -> Labels:
+    """The labels (B, 2, S) of drawn windows, NaN from the end of each to the common length."""
+    filled = np.full((len(windows), len(STRANDS), length), np.nan, np.float32)
+    for row, (text, labels) in zip(filled, windows, strict=True):
+        row[:, : len(text)] = labels
+
+    return filled

@@ -18,12 +18,11 @@ from bigbird_dna.config.run import Config
 from bigbird_dna.config.start_sites import DenseConfig
 from bigbird_dna.config.training import StartConfig
 from bigbird_dna.console import log
-from bigbird_dna.data.start_sites import Labels, StartSites
+from bigbird_dna.data.start_sites import Labels, StartSites, fill_labels
 from bigbird_dna.disk.atomic import checksum
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.finetuning.task import FinetuningTask
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import STRANDS
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.settings import StartSiteSettings
 from bigbird_dna.model.start_sites import (
@@ -140,6 +139,18 @@ class StartSiteTask(FinetuningTask[dict[str, Any]]):
         if self.start.path is not None:
             model = load_start(self.start.path)
             if isinstance(model, LoadedStartSiteModel):  # of another genome
+                for key in (
+                    "bin",
+                    "bin_layers",
+                    "channels",
+                    "layers_before",
+                    "layers_after",
+                ):
+                    its, own = getattr(model.settings, key), getattr(self.section, key)
+                    if its != own:
+                        raise ConfigError(
+                            f"promoters.dense.{key} is {own}, but {model.path} has {its}"
+                        )
                 network.load_state_dict(model.network.state_dict())
                 return
 
@@ -163,16 +174,12 @@ class StartSiteTask(FinetuningTask[dict[str, Any]]):
         )
         ids, lengths = pad(inputs.ids, self.tokenizer.pad_id)
         bases, owners = inputs.stacked(range(len(texts)))
-        filled = np.full((len(texts), len(STRANDS), bases.shape[1]), np.nan, np.float32)
-        for row, (text, labels) in zip(filled, windows, strict=True):
-            row[:, : len(text)] = labels
-
         return {
             "ids": ids,
             "lengths": lengths,
             "bases": bases,
             "owners": owners,
-            "labels": torch.from_numpy(filled),
+            "labels": torch.from_numpy(fill_labels(windows, bases.shape[1])),
         }
 
     def counts(self, batch: Batch) -> dict[str, float]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bigbird_dna.config.reading import load_config
 from bigbird_dna.config.start_sites import DenseConfig
 from bigbird_dna.data.start_sites import LONG, StartSites
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.finetuning.start_sites import StartSiteTask
 from bigbird_dna.genome.promoters import read_loci, write_loci
 from bigbird_dna.genome.reference import Reference
@@ -29,6 +29,7 @@ from bigbird_dna.genome.sequence import (
 from bigbird_dna.model.directory import load
 from bigbird_dna.training.loop import Batch
 from tests.cli.command import Run, invoke, refused
+from tests.golden.messages import fails
 from tests.tiny_run import DENSE, MOTIF
 from tests.toys import checksums, texts
 
@@ -37,7 +38,11 @@ WHOLE_WINDOWS = ["promoters.dense.training.short=0"]
 
 
 def task_of(
-    config: Path, *keys: str, reference: Any = None, promoters: Path | None = None
+    config: Path,
+    *keys: str,
+    reference: Any = None,
+    promoters: Path | None = None,
+    pretrained: Path | None = None,
 ) -> StartSiteTask:
     """The training of a configuration with changed keys."""
     run = load_config(config, keys)
@@ -47,7 +52,7 @@ def task_of(
         promoters or paths.promoters,
         reference or Reference(paths.reference),
         paths.tokenizer,
-        None,
+        pretrained,
     )
 
 
@@ -326,6 +331,25 @@ def test_a_training_lowers_the_loss_and_goes_on_where_it_was_interrupted(
     assert loaded.config.kmers == section.kmers
     provenance = json.loads((models[0] / "provenance.json").read_text())
     assert provenance["promoters_sha256"] and provenance["reference"]
+
+
+def test_a_model_of_start_sites_starts_another_one_of_the_same_layers(
+    tiny_config: Path, tmp_path: Path
+) -> None:
+    first = train(tiny_config, tmp_path / "first", "training.steps=2")
+
+    def started(*keys: str) -> dict[str, torch.Tensor]:
+        words = [f"promoters.dense.{key}" for key in ("initial=pretrained", *keys)]
+        task = task_of(tiny_config, *words, pretrained=first)
+        network = task.build()
+        task.initialize(network)
+        return network.state_dict()
+
+    weights = load(first).network.state_dict()
+    torch.testing.assert_close(started(), weights, rtol=0, atol=0)
+    for key in ("channels", "layers_before", "bin"):
+        with fails(ConfigError, f"promoters.dense.{key} is 4", first):
+            started(f"{key}=4")
 
 
 def test_what_cannot_be_trained_is_refused(
