@@ -6,12 +6,12 @@ store the outputs anew: `python -m tests.test_end_to_end`.
 
 import gzip
 import re
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+
+from tests.cli.command import invoke
 
 EXAMPLE = "resources/examples/yeast_VII_20kb.fa.gz"
 STORED = Path("tests/golden_outputs")
@@ -32,9 +32,7 @@ def run(name: str, output: Path, scratch: Path) -> None:
         reference = scratch / "example.fa"
         reference.write_bytes(gzip.decompress(Path(EXAMPLE).read_bytes()))
         words.append(str(reference))
-    command = [sys.executable, "-P", "-m", "bigbird_dna.cli.main", *words]
-    done = subprocess.run([*command, "-o", output], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    invoke(*words, "-o", output)
 
 
 def rows(path: Path) -> list[str]:

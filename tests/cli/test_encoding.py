@@ -52,7 +52,10 @@ def test_names_of_any_language_in_a_locale_that_lacks_them(tmp_path: Path) -> No
         "evaluate_every": 2,
         "checkpoint_minutes": 0,
     }
-    section = {"training": training, "baselines": {"cnn": False}}
+    section = {
+        "training": training,
+        "baselines": {"cnn": False, "shuffled_labels": False},
+    }
     (tmp_path / "mine.yaml").write_text(
         yaml.safe_dump({"sequences": section}), encoding="utf-8"
     )

@@ -90,11 +90,13 @@ def test_help_imports_no_libraries(words: tuple[str, ...]) -> None:
     assert heavy & modules_after(*words, "--help") == set()
 
 
+@pytest.mark.parametrize("first", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_scoring_imports_no_compiler(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That of torch takes longer to import than torch; even in the first run, which builds the kernel."""
-    monkeypatch.setenv("BIGBIRD_DNA_CACHE", str(tmp_path / "cache"))
+    if first:
+        monkeypatch.setenv("BIGBIRD_DNA_CACHE", str(tmp_path / "cache"))
     fasta, output = tmp_path / "a.fa", tmp_path / "scores.tsv"
     fasta.write_text(">a\n" + "ACGT" * 250 + "\n")
     modules = modules_after(

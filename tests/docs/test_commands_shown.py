@@ -1,6 +1,7 @@
 """The commands of the README and the documentation parse, and those of the README and tutorials run."""
 
 import ast
+import contextlib
 import io
 import os
 import re
@@ -15,6 +16,7 @@ import pytest
 
 from bigbird_dna.config.reading import load_config
 from docs.generators.notebook import cells
+from tests.cli.command import Run
 from tests.conftest import REPOSITORY
 from tests.docs.blocks import Step, blocks, commands, pages, parse
 
@@ -83,7 +85,10 @@ def test_every_configuration_shown_is_one(page: str, tmp_path: Path) -> None:
 # Commands are run in their order, in one directory.
 
 
-def run_commands(page: str, home: Path, *, without: str = "results/mine") -> None:
+def run_commands(
+    page: str, home: Path, run: Run, *, without: str = "results/mine"
+) -> None:
+    """This program's in this process, which has imported what it needs; those of a shell by a shell."""
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     }
@@ -94,17 +99,23 @@ def run_commands(page: str, home: Path, *, without: str = "results/mine") -> Non
     ]
     assert steps
     for step in steps:
-        done = subprocess.run(
-            ["bash", "-c", step.command],
-            cwd=home,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, (step.where, step.command, done.stderr)
+        (program, *words), *others = step.programs
+        if program == "bigbird-dna" and not others and ">" not in step.command:
+            with contextlib.chdir(home):
+                code, out, err = run(*words)
+        else:
+            done = subprocess.run(
+                ["bash", "-c", step.command],
+                cwd=home,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            code, out, err = done.returncode, done.stdout, done.stderr
+        assert code == 0, (step.where, step.command, err)
         if step.output:
-            assert without_numbers(done.stdout) == without_numbers(step.output), (
+            assert without_numbers(out) == without_numbers(step.output), (
                 step.where,
                 step.command,
             )
@@ -119,8 +130,8 @@ def without_numbers(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", EXAMPLE_PAGES)
-def test_commands_on_the_example_run(page: str, example_home: Path) -> None:
-    run_commands(page, example_home, without="results/")
+def test_commands_on_the_example_run(page: str, example_home: Path, run: Run) -> None:
+    run_commands(page, example_home, run, without="results/")
 
 
 def test_the_python_of_the_readme_runs(
@@ -147,8 +158,8 @@ def test_the_examples_of_the_theory_print_what_is_shown() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("page", DEMO_PAGES)
-def test_commands_on_the_demo_run(page: str, demo_home: Path) -> None:
-    run_commands(page, demo_home)
+def test_commands_on_the_demo_run(page: str, demo_home: Path, run: Run) -> None:
+    run_commands(page, demo_home, run)
 
 
 @pytest.mark.slow

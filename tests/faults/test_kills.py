@@ -49,7 +49,6 @@ def _content(path: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("name", "kills"),
     [
-        ("score-promoters", 2),
         ("simulate", 2),
         pytest.param("score-promoters", 30, marks=pytest.mark.slow),
         pytest.param("simulate", 30, marks=pytest.mark.slow),

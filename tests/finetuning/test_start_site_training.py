@@ -302,18 +302,21 @@ def test_a_training_lowers_the_loss_and_goes_on_where_it_was_interrupted(
     tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw: Callable[..., Batch] = StartSiteTask.batch
+    training = {"steps": 15, "evaluate_every": 5}
+    keys = [f"training.{name}={value}" for name, value in training.items()]
 
     def interrupted(self: StartSiteTask, step: int, first: int, count: int) -> Batch:
-        if step == 17:
+        if step == 8:
             raise DataError("interrupted")
         return draw(self, step, first, count)
 
     with monkeypatch.context() as patch, pytest.raises(DataError):
         patch.setattr(StartSiteTask, "batch", interrupted)
-        train(tiny_config, tmp_path / "resumed/model")
+        train(tiny_config, tmp_path / "resumed/model", *keys)
     assert not (tmp_path / "resumed/model").exists()
     models = [
-        train(tiny_config, tmp_path / name / "model") for name in ("resumed", "other")
+        train(tiny_config, tmp_path / name / "model", *keys)
+        for name in ("resumed", "other")
     ]
     assert checksums(models[0]) == checksums(models[1])
 

@@ -33,10 +33,10 @@ from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.tokens.encode import tokenize
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.training.distributed import World
-from tests.cli.command import Run, table
+from tests.cli.command import Run, invoke, table
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
-from tests.toys import cases, random_dna, written
+from tests.toys import cases, lines, random_dna, written
 
 MEASURED = "urtecho_tss_expression_model_format.txt.gz"
 ENTRY: dict[str, Any] = {
@@ -226,37 +226,66 @@ def test_the_classifier_tells_promoters_from_what_lies_between(
     assert roc_auc_score(labels, model.predict(windows)) > 0.85
 
 
-@pytest.mark.parametrize(
-    ("name", "assembly", "genome", "promoters"),
-    [
-        (
-            "yeast-promoters",
-            "sacCer3",
+@pytest.fixture(scope="module", params=["yeast-promoters", "pombe-promoters"])
+def yeasts(
+    request: pytest.FixtureRequest,
+    shared_data: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[str, Path, Path]:
+    """The name of a model of start sites, its genome, and the start sites of that."""
+    home = tmp_path_factory.mktemp(request.param)
+    genome, promoters, assembly = {
+        "yeast-promoters": (
             "yeast/Saccharomyces*.fa.gz",
             "yeast/Sc_EPDnew_002_sacCer3.sga",
+            "sacCer3",
         ),
-        (
-            "pombe-promoters",
-            "ASM294v2",
+        "pombe-promoters": (
             "pombe/*.fa.gz",
             "pombe/Sp_EPDnew_002_spo2.sga.gz",
+            "ASM294v2",
         ),
-    ],
-)
-def test_models_of_start_sites_call_as_their_figures_say(
-    name: str,
-    assembly: str,
-    genome: str,
-    promoters: str,
-    shared_data: Path,
-    tmp_path: Path,
-    run: Run,
-) -> None:
-    """Along the contig of validation and calibration."""
-    reference, sites = tmp_path / "reference.fa.gz", tmp_path / "promoters.tsv"
+    }[request.param]
+    reference, sites = home / "reference.fa.gz", home / "promoters.tsv"
     prepare_reference(next(shared_data.glob(genome)), reference)
     words = ("--reference", reference, "--assembly", assembly, "-o", sites)
-    assert run("prepare promoters", shared_data / promoters, *words).code == 0
+    invoke("prepare promoters", shared_data / promoters, *words)
+    return request.param, reference, sites
+
+
+def test_calls_have_the_precision_that_was_found(
+    yeasts: tuple[str, Path, Path], tmp_path: Path, run: Run
+) -> None:
+    """In 150 kb of the contig of validation, by the default FDR."""
+    name, reference, sites = yeasts
+    shipped = read_call_precision(REPOSITORY / "resources/models" / name / "calls.json")
+    ((contig, _, bases),) = (
+        region.partition(":") for region in shipped.fitted_on["contigs"]
+    )
+    first = int(bases.partition("-")[0] or 1) - 1
+    with Reference(reference) as genome:
+        part = genome.fetch(Interval(contig, first, first + 150_000))
+    fasta, output = (
+        written(tmp_path / "x.fa", f">x\n{part}\n"),
+        tmp_path / "calls.bed.gz",
+    )
+    assert run("call-promoters", name, fasta, "-o", output).code == 0
+    known = pd.read_csv(sites, sep="\t", comment="#")
+    known = known[known["contig"] == contig]
+    right = total = 0
+    for _, start, _, _, _, strand, *_ in lines(output):
+        near = known[known["strand"] == strand]["position"] - first - int(start)
+        right, total = right + (near.abs() <= 100).any(), total + 1
+    assert 40 <= total <= 120
+    assert right / total > 0.6
+
+
+@pytest.mark.slow
+def test_models_of_start_sites_call_as_their_figures_say(
+    yeasts: tuple[str, Path, Path], tmp_path: Path, run: Run
+) -> None:
+    """Along the contig of validation and calibration."""
+    name, reference, sites = yeasts
     calibrate = (
         "model calibrate",
         name,

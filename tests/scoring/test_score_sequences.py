@@ -1,8 +1,6 @@
 """Predictions for sequences in files: those of the model, from any format, in any number of parts."""
 
 import gzip
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -266,23 +264,14 @@ def test_models_that_cannot_score(tmp_path: Path, home: Path) -> None:
         bigbird_dna.score_sequences(model_of("multilabel", outputs=("name", "b")), path)
 
 
-def test_standard_input_is_read_as_it_comes(tmp_path: Path, run: Run) -> None:
+def test_standard_input_is_read_as_a_file_is(tmp_path: Path, run: Run) -> None:
     save(tmp_path / "model", model_of("binary"), {}, {}, {})
     path, words = files(tmp_path)["x.fa"], ("score-sequences", tmp_path / "model")
-    command = [Path(sys.executable).with_name("bigbird-dna"), *words, "--device", "cpu"]
-    with path.open() as stream:
-        streamed = subprocess.run(
-            [*command, "-"], stdin=stream, capture_output=True, text=True, check=True
-        )
-    assert table(streamed.stdout) == table(run(*words, path, "--device", "cpu").out)
+    found = run(*words, path, "--device", "cpu").out
+    streamed = run(*words, "-", "--device", "cpu", stdin=path.read_bytes())
+    assert table(streamed.out) == table(found)
     bad = f">a\n{TEXTS[0]}\n>b\n>c\nEFQ\n>d"
-    streamed = subprocess.run(
-        [*command, "-"], input=bad, capture_output=True, text=True, check=True
-    )
-    assert [row["note"] for row in table(streamed.stdout)] == [
-        ".",
-        "empty",
-        "invalid_letter",
-        "empty",
-    ]
-    assert "3 sequences are not DNA" in streamed.stderr
+    streamed = run(*words, "-", "--device", "cpu", stdin=bad.encode())
+    notes = [row["note"] for row in table(streamed.out)]
+    assert notes == [".", "empty", "invalid_letter", "empty"]
+    assert "3 sequences are not DNA" in streamed.err

@@ -430,11 +430,14 @@ def test_files_that_can_not_be_used(
     assert (tmp_path / "x.csv").read_text().startswith("## bigbird-dna")
 
 
+ON_CPU = ("--device", "cpu", "--format", "tsv")
+
+
 def test_precision_is_part_of_a_job_and_stated(
     run: Run, home: Path, tmp_path: Path
 ) -> None:
     for case in CASES.values():
-        words = [*case.words(home), "--device", "cpu", "--format", "tsv"]
+        words = [*case.words(home), "--contig", "last", *ON_CPU]
         plain, same, narrow = (
             run(*words, *more).out
             for more in ((), ("--precision", "float32"), ("--precision", "bfloat16"))
@@ -453,7 +456,7 @@ def test_where_a_gpu_has_bfloat16_it_is_the_default_unless_rounding_would_matter
     """With a CPU in its place. Where float32 is not the default, an output states it, to be repeatable."""
     monkeypatch.setattr(inference, "has_bfloat16", lambda device: True)
     for case in CASES.values():
-        words = [*case.words(home), "--device", "cpu", "--format", "tsv"]
+        words = [*case.words(home), "--contig", "last", *ON_CPU]
         plain, narrow, wide = (
             run(*words, *more).out
             for more in ((), ("--precision", "bfloat16"), ("--precision", "float32"))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bigbird_dna.config.reading import load_config, parse_config
-from bigbird_dna.errors import Stopped
+from bigbird_dna.errors import DataError, Stopped
 from bigbird_dna.finetuning.chromatin import ChromatinTask
 from bigbird_dna.finetuning.promoters import PromoterTask
 from bigbird_dna.finetuning.start_sites import StartSiteTask
@@ -136,7 +136,7 @@ def logged(model: Path) -> tuple[dict[int, float], dict[int, Mapping[str, float]
     }
 
 
-# Trainings of all kinds by the processes of `torchrun`: `-m tests.training.kinds TINY CHROMATIN HOME`
+# Trainings of all kinds by the processes of `torchrun`: `-m tests.training.kinds TINY CHROMATIN HOME KIND`
 
 
 LAST = 8  # the step after which one stops
@@ -164,13 +164,24 @@ class Watch:
         return self.backward(*given)
 
 
-def main(tiny: Path, chromatin: Path, home: Path) -> None:
+def fail(here: World, home: Path) -> None:
+    """Write down what each process is told where the first one fails."""
+
+    def call() -> None:
+        raise DataError("a.txt: damaged")
+
+    try:
+        here.first(call)
+    except DataError as error:
+        (home / f"told-{here.rank}").write_text(str(error))
+
+
+def main(tiny: Path, chromatin: Path, home: Path, kind: str) -> None:
     with world("cpu") as here:
+        fail(here, home)
         watch = Watch(here)
 
-        def one(
-            kind: str, name: str, stop: int = 0, checkpoints: Path | None = None
-        ) -> None:
+        def one(name: str, stop: int = 0, checkpoints: Path | None = None) -> None:
             watch.left = stop
             own = Staying(here.rank, here.size, here.device)
             where = checkpoints or home / name / "checkpoints"
@@ -182,16 +193,11 @@ def main(tiny: Path, chromatin: Path, home: Path) -> None:
                 return
             assert not stop, "it didn't stop"
 
-        for kind in KINDS:
-            one(kind, "undisturbed")
-            one(kind, "stopped", LAST)
-            one(kind, "resumed", LAST)
-            one(
-                kind,
-                "resumed",
-                checkpoints=None if here.is_first else home / "elsewhere",
-            )
+        one("undisturbed")
+        one("stopped", LAST)
+        one("resumed", LAST)
+        one("resumed", checkpoints=None if here.is_first else home / "elsewhere")
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    main(*map(Path, sys.argv[1:-1]), kind=sys.argv[-1])

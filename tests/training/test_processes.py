@@ -1,9 +1,7 @@
 """Processes: two train as one does, one goes on where they stop; which device each takes; how they end."""
 
-import multiprocessing
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -46,13 +44,11 @@ LAUNCHER = [
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-@pytest.fixture(scope="module")
-def pair(
-    tiny_config: Path, chromatin: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    """What two processes have trained, and have left where they were stopped."""
-    home = tmp_path_factory.mktemp("pair")
-    words = [*LAUNCHER, "-m", "tests.training.kinds", tiny_config, chromatin, home]
+def two_processes(kind: str, tiny_config: Path, chromatin: Path, home: Path) -> None:
+    """Write what two processes train, and what they leave where they are stopped."""
+    home.mkdir()
+    words = [*LAUNCHER, "-m", "tests.training.kinds", tiny_config, chromatin]
+    words += [home, kind]
     ended = subprocess.run(
         words,
         cwd=REPOSITORY,
@@ -63,22 +59,30 @@ def pair(
         timeout=240,
     )
     assert ended.returncode == 0, ended.stderr
-    assert not (
-        home / "elsewhere"
-    ).exists()  # only the first process looks for checkpoints, and writes
-    return home
+    # Only the first process looks for checkpoints, and writes.
+    assert not (home / "elsewhere").exists()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=pytest.mark.slow if kind != "promoters" else ())
+        for kind in KINDS
+    ],
+)
 def test_two_processes_have_the_losses_of_one_and_one_goes_on_where_they_stop(
     kind: str,
-    pair: Path,
     tiny_config: Path,
     chromatin: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """Where the first one fails, both are told, and both go on."""
+    pair = tmp_path / "pair"
+    two_processes(kind, tiny_config, chromatin, pair)
+    for rank in range(2):
+        assert (pair / f"told-{rank}").read_text() == "a.txt: damaged"
     monkeypatch.setattr(loop, "LOG_STEPS", 1)
     for home, checkpoints, more in (
         (tmp_path, tmp_path / "checkpoints", {}),
@@ -233,46 +237,6 @@ def test_a_training_on_other_sequence_has_other_checkpoints(
         }
     write_fasta(tmp_path / "other.fa.gz", others.items())
     assert directory(path) == directory(path) != directory(tmp_path / "other.fa.gz")
-
-
-def _failing(rank: int, port: int, errors: Any, received: Any) -> None:
-    """One of two processes; the first one fails, and waits till both have said why they end."""
-    own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_PORT": port}
-    os.environ.update(
-        {name: str(value) for name, value in own.items()}, MASTER_ADDR="127.0.0.1"
-    )
-    with world("cpu") as here:
-
-        def call() -> None:
-            raise DataError("a.txt: damaged")
-
-        try:
-            here.first(call)
-        except Exception as error:
-            errors.put((rank, type(error).__name__, str(error)))
-        received.wait(60)
-
-
-def test_whatever_fails_on_the_first_process_no_other_waits_for_it() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
-    errors, received = context.Queue(), context.Event()
-    pair = [
-        context.Process(target=_failing, args=(rank, port, errors, received))
-        for rank in range(2)
-    ]
-    for process in pair:
-        process.start()
-    try:
-        found = sorted(errors.get(timeout=60) for _ in range(2))
-    finally:
-        received.set()
-        for process in pair:
-            process.join(60)
-    assert found == [(rank, "DataError", "a.txt: damaged") for rank in range(2)]
-    assert [process.exitcode for process in pair] == [0, 0]
 
 
 def arguments(config: Path, output: Path, *settings: str) -> list[str]:

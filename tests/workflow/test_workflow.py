@@ -282,6 +282,7 @@ def test_a_model_of_labeled_sequences(tmp_path: Path) -> None:
         "checkpoint_minutes": 0,
     }
     labeled = {"data": "x.csv", "model": {"initial": "random"}, "training": training}
+    labeled["baselines"] = {"cnn": False, "shuffled_labels": False}
     small = {
         "tokens": {"vocabulary": 24, "max_piece_length": 4},
         "encoder": tiny_run.SETTINGS["encoder"],
