@@ -52,11 +52,8 @@ def test_a_reader_that_has_gone() -> None:
 
 
 NAMES = {
-    "blank": "my genome",
-    "quotes": "a'b\"c",
-    "shell": "$(touch PWNED)`touch PWNED`;touch PWNED|x&",
-    "line break": "a\nb",
-    "escape sequence": "\x1b[31mred\x1b]0;title\x07",
+    "shell": "a b'c\"d $(touch PWNED)`touch PWNED`;touch PWNED|x&",
+    "terminal": "a\nb \x1b[31mred\x1b]0;title\x07",
     "option": "-rf",
     "long": "n" * 240,
 }

@@ -33,6 +33,7 @@ from bigbird_dna.training.initialization import Initialization
 from bigbird_dna.training.losses import LabelLoss
 from tests.cli.command import Run, invoke, refused, table
 from tests.golden.messages import fails
+from tests.reporting.test_sequence_report import few_resamples
 from tests.tiny_run import SETTINGS
 from tests.toys import random_dna, random_model, small_encoder, small_tokenizer
 from tests.training.test_losses import KINDS, labels_of
@@ -50,8 +51,10 @@ SMALL: dict[str, Any] = {
     "sequences": {
         "model": {"initial": "random", "pooling": "mean"},
         "training": TRAINING,
+        "baselines": {"cnn": False, "shuffled_labels": False},
     },
 }
+WITH_CONTROL = ("--set", "sequences.baselines.shuffled_labels=true")
 COUNT = 80
 
 
@@ -136,9 +139,10 @@ def run_of_a_kind(
 ) -> tuple[Labeled, Path]:
     home = tmp_path_factory.mktemp(request.param)
     data = labeled(home, request.param)
-    return data, trained(
-        data, config, home / "model", "--device", "cpu", "--threads", 1
-    )
+    words = ("--device", "cpu", "--threads", 1, *WITH_CONTROL)
+    words += ("--set", "sequences.baselines.cnn=true")
+    with few_resamples():
+        return data, trained(data, config, home / "model", *words)
 
 
 def test_a_model_directory_has_everything(
@@ -208,8 +212,6 @@ def test_labels_with_gaps_train_a_model_whose_metrics_are_of_known_labels(
         data,
         config,
         tmp_path / "model",
-        "--set",
-        "sequences.baselines.shuffled_labels=false",
     )
     provenance = json.loads((path / "provenance.json").read_text())
     without, single = (
@@ -261,7 +263,7 @@ def test_a_stopped_training_resumes(
     from bigbird_dna.finetuning import sequences as module
 
     data = labeled(tmp_path, "multilabel")
-    whole = trained(data, config, tmp_path / "whole")
+    whole = trained(data, config, tmp_path / "whole", *WITH_CONTROL)
     original = module.LabeledSequenceTask.build
 
     def stops(task: Any, *args: Any) -> Any:
@@ -271,12 +273,12 @@ def test_a_stopped_training_resumes(
 
     monkeypatch.setattr(module.LabeledSequenceTask, "build", stops)
     with pytest.raises((KeyboardInterrupt, SystemExit, AssertionError)):
-        trained(data, config, tmp_path / "again")
+        trained(data, config, tmp_path / "again", *WITH_CONTROL)
     assert (
         not (tmp_path / "again").exists() and (tmp_path / "again.checkpoints").exists()
     )
     monkeypatch.undo()
-    again = trained(data, config, tmp_path / "again")
+    again = trained(data, config, tmp_path / "again", *WITH_CONTROL)
     for name in ("model.safetensors", "predictions.parquet", "metrics.tsv"):
         assert (again / name).read_bytes() == (whole / name).read_bytes()
 
@@ -398,12 +400,7 @@ def test_published_and_untidy_sets_go_through(tmp_path: Path, config: Path) -> N
             for row, text in enumerate(kept)
         )
         (tmp_path / name).write_text("".join(lines))
-    words = (
-        "--negatives",
-        tmp_path / "n.fa",
-        "--set",
-        "sequences.baselines.shuffled_labels=false",
-    )
+    words = ("--negatives", tmp_path / "n.fa")
     fasta = trained(
         Labeled(tmp_path / "p.fa", "binary", ["label"]),
         config,

@@ -23,6 +23,7 @@ from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining
 from tests.cli.command import Run, invoke
+from tests.reporting.test_sequence_report import few_resamples
 from tests.tiny_run import SETTINGS
 from tests.training.kinds import make_chromatin
 
@@ -95,15 +96,9 @@ def test_sequences_longer_than_the_network_reads(
     """What is logged, stored and reported is what score-sequences writes; truncation is counted."""
     data, model = long_sequences(tmp_path, kind), tmp_path / "model"
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(SMALL))
-    trained = run(
-        "finetune-sequences",
-        data,
-        "--config",
-        tmp_path / "small.yaml",
-        "-o",
-        model,
-        *CPU,
-    )
+    words = (data, "--config", tmp_path / "small.yaml", "-o", model, *CPU)
+    with few_resamples():
+        trained = run("finetune-sequences", *words)
     scored = run(
         "score-sequences", model, data, "-o", tmp_path / "scores.parquet", *CPU
     )

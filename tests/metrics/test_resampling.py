@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 from scipy.stats import norm, ttest_1samp
@@ -268,6 +268,7 @@ def test_bins_and_error_by_hand(monkeypatch) -> None:
     assert found.mean_probability == pytest.approx(found.share_positive, abs=0.01)
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.booleans(), st.integers(0, 5)), min_size=1, max_size=60),
     st.randoms(),
@@ -286,6 +287,7 @@ def test_ties_are_never_divided_and_the_order_of_rows_counts_for_nothing(
     )
 
 
+@settings(max_examples=40)
 @given(st.integers(0, 10_000), st.sampled_from([0.02, 0.3, 0.5]))
 def test_the_brier_score_is_inside_its_interval(seed: int, prior: float) -> None:
     rows = mixture(200, prior, seed)

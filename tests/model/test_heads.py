@@ -153,7 +153,7 @@ def windows(draw: st.DrawFn) -> tuple[list[str], np.ndarray, int, int]:
     )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(windows(), st.integers(1, 2))
 def test_all_at_once_is_one_by_one(
     tokenizer: DnaTokenizer, made: tuple[list[str], np.ndarray, int, int], threads: int

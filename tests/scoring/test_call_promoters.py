@@ -263,7 +263,7 @@ def test_calls_are_measured_on_test_contigs(
     shutil.copytree(home / "promoter", path)
     scans = {}
     for contig in ("long", "gap"):
-        words = ("score-promoters", path, genome, "--stride", 1, "--contig", contig)
+        words = ("score-promoters", path, genome, "--stride", 3, "--contig", contig)
         assert run(*words, "-o", tmp_path / f"{contig}.tsv").code == 0
         scans[contig] = read_scan(tmp_path / f"{contig}.tsv")
     write_loci(
@@ -284,7 +284,7 @@ def test_calls_are_measured_on_test_contigs(
         "--promoters",
         promoters,
     )
-    calibrate += ("--contig", "long", "--stride", 1, "--suppress", 5, "--within", 2)
+    calibrate += ("--contig", "long", "--stride", 3, "--suppress", 5, "--within", 2)
     before = read_json(path / METRICS)
 
     def measured(*more: object) -> dict[str, Any]:

@@ -514,11 +514,9 @@ def test_a_result_does_not_say_where_it_was_written(
         "*",
     )
     commands = {
-        **{
-            f"s.{ending}": scores for ending in ("tsv", "bed.gz", "bw", "bg", "parquet")
-        },
+        **{f"s.{ending}": scores for ending in ("tsv", "bed.gz", "bw", "parquet")},
         "r.tsv": ("predict-tracks", chromatin, inputs / "r.bed", *reference),
-        **{f"v.{ending}": variants for ending in ("vcf", "vcf.gz", "tsv")},
+        **{f"v.{ending}": variants for ending in ("vcf.gz", "tsv")},
         "tracks": (
             "auc-report",
             inputs / "p.npy",

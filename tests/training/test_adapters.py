@@ -179,7 +179,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     training["optimizer"] = {"learning_rate": 1e-2}
     section = {
         "training": training,
-        "baselines": {"cnn": False},
+        "baselines": {"cnn": False, "shuffled_labels": False},
         "model": {"pooling": "mean"},
     }
     (path / "mine.yaml").write_text(yaml.safe_dump({"sequences": section}))

@@ -200,7 +200,14 @@ def test_the_demo_is_the_default(demo_run: str) -> None:
     assert "results/demo/report/summary.txt" in demo_run
 
 
-@pytest.mark.parametrize("name", ["yeast", "ecoli", "grch37", "grch37-short"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "yeast",
+        "grch37",
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ("ecoli", "grch37-short")),
+    ],
+)
 def test_dry_runs(tmp_path: Path, name: str) -> None:
     text = dry_run(
         tmp_path,
@@ -317,7 +324,17 @@ GENOME: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", [*DEMO, *GENOME])
+QUICK = {"unknown-key", "no-local-data", "no-tracks", "template"}
+QUICK |= {"nothing-to-do", "promoter-contig"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
+        for name in (*DEMO, *GENOME)
+    ],
+)
 def test_a_fault_is_one_line(tmp_path: Path, name: str) -> None:
     changed, named = {**DEMO, **GENOME}[name]
     if name in DEMO:

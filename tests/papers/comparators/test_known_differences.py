@@ -235,7 +235,7 @@ def test_networks_find_a_word_and_the_order_of_a_pair(
     (planted_motif, "gc", 0.4, 0.6), (planted_motif, "k-mers", 0.9, 1), (planted_motif, "gkm-svm", 0.95, 1),
     (planted_motif, "k-mers on both strands", 0.8, 1),
     (markov_sources, "gc", 0.4, 0.6), (markov_sources, "k-mers", 0.97, 1),
-    (markov_sources, "gkm-svm", 0.95, 1),
+    pytest.param(markov_sources, "gkm-svm", 0.95, 1, marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_what_tells_a_word_or_a_source_of_words(
     make: Any, name: str, least: float, most: float
