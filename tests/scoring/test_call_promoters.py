@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import bigbird_dna
+from bigbird_dna.calibration import call_precision
 from bigbird_dna.calibration.call_precision import FILE, fit_calls, read_call_precision
 from bigbird_dna.calibration.calls import (
     MatchedCalls,
@@ -252,9 +253,10 @@ def test_the_precision_is_fitted_to_the_calls_of_validation_contigs(
 
 
 def test_calls_are_measured_on_test_contigs(
-    run: Run, home: Path, tmp_path: Path
+    run: Run, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As by `evaluate scan`, on the test contigs of the training or on others."""
+    monkeypatch.setattr(call_precision, "RESAMPLES", 20)
     path, genome, promoters = (
         tmp_path / "model",
         home / "genome.fa.gz",

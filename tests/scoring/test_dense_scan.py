@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import bigbird_dna
+from bigbird_dna.calibration import call_precision
 from bigbird_dna.calibration.call_precision import FILE, read_call_precision
 from bigbird_dna.calibration.calls import find_track_calls
 from bigbird_dna.errors import UsageError
@@ -143,10 +144,10 @@ def test_regions_have_the_rows_of_a_whole_scan() -> None:
 
 
 def test_a_moved_sequence_has_moved_calls() -> None:
-    """Each of 200 sites, at any place of a window, keeps its score."""
+    """Each of 100 sites, at any place of a window, keeps its score."""
     model = motif_model()
     parts, sites, length = [], [], 0
-    for number in range(200):
+    for number in range(100):
         spacer = random_dna(30 + number % 23, number)
         strand = "+-"[number % 3 == 0]
         motif = SITE_MOTIF if strand == "+" else reverse_complement(SITE_MOTIF)
@@ -163,7 +164,7 @@ def test_a_moved_sequence_has_moved_calls() -> None:
         return {(row.tss, row.strand): row.score for row in rows if row.score > 0.5}
 
     found = calls(text)
-    assert {*sites} <= found.keys() and len(found) < 230
+    assert {*sites} <= found.keys() and len(found) < 115
     for shift in (1, 7, 10):
         moved = calls(random_dna(shift, 99) + text)
         for position, strand in sites:
@@ -222,8 +223,9 @@ def test_files_of_scores(run: Run, home: Path, tmp_path: Path) -> None:
 
 
 def test_calls_have_the_precision_that_they_were_found_to_have(
-    run: Run, home: Path, tmp_path: Path
+    run: Run, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(call_precision, "RESAMPLES", 20)
     genome, made = home / "genome.fa", tmp_path / "made"
     words = ("score-promoters", home / "model", genome, "--stride", 4)
     assert run(*words, "-o", tmp_path / "scores.tsv").code == 0
