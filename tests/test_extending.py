@@ -73,7 +73,7 @@ def test_a_task(lab: Path) -> None:
     (lab / "activity.tsv").write_text(table)
     source = blocks(PAGE, "python")[0].text
     assert "steps=500" in source
-    (lab / "use.py").write_text(source.replace("steps=500", "steps=200"))
+    (lab / "use.py").write_text(source.replace("steps=500", "steps=120"))
     python(lab, "use.py")
     values = [sequence.count("G") / 30 for sequence in sequences[160:]]
     mean = sum(values) / len(values)
