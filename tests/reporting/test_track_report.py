@@ -88,7 +88,7 @@ def made(tmp_path_factory) -> Made:
 
 
 def embedded(page):
-    return json.loads(page.split("const curves = ")[1].split(", rates = ")[0])
+    return json.loads(page.split('id="all-curves">')[1].split("</script>")[0])
 
 
 def test_metrics_of_tracks(made):
