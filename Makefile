@@ -27,7 +27,6 @@ help:
 	@echo "make test-slow  long tests, and quick ones with more settings"
 	@echo "make test-cluster  the workflow on a Slurm that it sets up here; needs root and Debian or Ubuntu"
 	@echo "make test-gpu   compare an NVIDIA GPU with the CPU: attention, models, training"
-	@echo "make   the same on an Apple GPU"
 	@echo "make test-triton  the attention kernels of an NVIDIA GPU, interpreted on the CPU and compiled; 1 GB"
 	@echo "make benchmark-gpu  speed and memory on an NVIDIA GPU, as JSON in results/gpu"
 	@echo "make lint       formatting, types, import directions, workflow"

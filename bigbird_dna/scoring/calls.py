@@ -45,7 +45,7 @@ from bigbird_dna.errors import (
 )
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.fasta import readable, scan_fasta
-from bigbird_dna.genome.intervals import contig_names, find_places
+from bigbird_dna.genome.intervals import Places, contig_names, find_places
 from bigbird_dna.genome.sequence import STRANDS, Strand
 from bigbird_dna.genome.splits import find_named, format_named_region
 from bigbird_dna.model.catalog import changed_file, find_target, result_origin
@@ -161,7 +161,8 @@ def call_promoters(
         origin = result_origin(scan_model, "call-promoters", fasta, options)
         origin["precision"] = meaning
         lengths = scan_fasta(file)  # of all records, before anything is computed
-        selected = selected_records(lengths, contigs, file)
+        places = find_places(contigs, None, lengths, file, names=None)
+        selected = selected_records(lengths, places)
         scanned = scan_contigs(
             file,
             selected,
@@ -169,6 +170,7 @@ def call_promoters(
             strands,
             stride=expected.stride,
             max_n=max_n,
+            places=places,
             batch_size=batch_size,
             device=device,
         )
@@ -179,9 +181,14 @@ def call_promoters(
                 for call_strand, windows in tracks.items():
                     scored += len(windows.scores)
                     best = find_calls(windows, expected.suppress, call_strand)
-                    for position, score in zip(*best, strict=True):
-                        if score >= least:
-                            calls.append((int(position), call_strand, float(score)))
+                    for place, score in zip(*best, strict=True):
+                        position = int(place)
+                        # Windows that reach into a region may have their start site beyond.
+                        inside = places is None or places.overlaps(
+                            contig, position, position + 1
+                        )
+                        if score >= least and inside:
+                            calls.append((position, call_strand, float(score)))
 
                 written += len(calls)
                 write(_cells(contig, *call, expected) for call in sorted(calls))
@@ -190,10 +197,9 @@ def call_promoters(
 
 
 def selected_records(
-    lengths: Mapping[str, int], contigs: Sequence[str], where: Path
+    lengths: Mapping[str, int], places: Places | None
 ) -> Mapping[str, int]:
-    """Return the lengths of the records on these contigs or regions; of all if there are none."""
-    places = find_places(contigs, None, lengths, where, names=None)
+    """Return the lengths of the records on these contigs or regions; None: of all."""
     if places is None:
         return lengths
     return {name: length for name, length in lengths.items() if places.on(name)}
@@ -346,12 +352,13 @@ def calibrate_calls(
     def scan(names: Sequence[str]) -> Scan:
         """Return the scored windows of contigs and regions by track."""
         tracks: dict[Track, Points] = {}
+        places = find_places(names, None, lengths, reference, names=None)
         for contig, by_strand in scan_contigs(
             reference,
-            selected_records(lengths, names, reference),
+            selected_records(lengths, places),
             model,
             stride=stride,
-            places=find_places(names, None, lengths, reference, names=None),
+            places=places,
             batch_size=batch_size,
             device=device,
         ):

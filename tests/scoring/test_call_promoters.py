@@ -146,6 +146,10 @@ def test_streams_strands_and_contigs_have_the_same_calls(
         ]
     some = called(run(*words, "--contig", "gap", "--contig", "last").out)
     assert some == [one for one in called(whole) if one[0] in ("gap", "last")]
+    (_, middle, *_) = sorted(one for one in called(whole) if one[0] == "long")[5]
+    part = called(run(*words, "--contig", f"long:{middle - 30}-{middle + 30}").out)
+    assert part and all(abs(one[1] - middle) <= 30 for one in part)
+    assert {one[0] for one in part} == {"long"}
     records = fasta.read_text().split(">")[1:]
     other = write(
         tmp_path / "other.fa",
