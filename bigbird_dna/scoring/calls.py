@@ -45,7 +45,7 @@ from bigbird_dna.errors import (
 )
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.fasta import readable, scan_fasta
-from bigbird_dna.genome.intervals import Places, contig_names, find_places
+from bigbird_dna.genome.intervals import contig_names, find_places
 from bigbird_dna.genome.sequence import STRANDS, Strand
 from bigbird_dna.genome.splits import find_named, format_named_region
 from bigbird_dna.model.catalog import changed_file, find_target, result_origin
@@ -62,6 +62,7 @@ from bigbird_dna.scoring.scan import (
     load_scan_model,
     scan_records,
     scores_by_strand,
+    selected_records,
 )
 from bigbird_dna.scoring.writers import (
     CALL_FORMATS,
@@ -194,15 +195,6 @@ def call_promoters(
                 write(_cells(contig, *call, expected) for call in sorted(calls))
 
     return CallCounts(len(selected), scored, written)
-
-
-def selected_records(
-    lengths: Mapping[str, int], places: Places | None
-) -> Mapping[str, int]:
-    """Return the lengths of the records on these contigs or regions; None: of all."""
-    if places is None:
-        return lengths
-    return {name: length for name, length in lengths.items() if places.on(name)}
 
 
 def scan_contigs(

@@ -25,6 +25,7 @@ from bigbird_dna.scoring.scan import (
     each_row,
     load_scan_model,
     scan_records,
+    selected_records,
     signal_spans,
 )
 from bigbird_dna.scoring.writers import (
@@ -166,10 +167,7 @@ def score_promoters(
         # The whole file is checked before anything is computed.
         lengths = scan_fasta(file)
         places = find_places(contigs, regions, lengths, file, names=None)
-        selected = lengths
-        if places is not None:
-            selected = {name: lengths[name] for name in lengths if places.on(name)}
-
+        selected = selected_records(lengths, places)
         warn_of_short_records(selected.values(), scan_model)
         batches = scan_records(
             file,

@@ -196,6 +196,15 @@ def _n_note(text: str, max_n: float) -> str:
     return f"n_fraction={n_fraction:.4g}" if n_fraction > max_n else ""
 
 
+def selected_records(
+    lengths: Mapping[str, int], places: Places | None
+) -> Mapping[str, int]:
+    """Return the lengths of the records on these contigs or regions; None: of all."""
+    if places is None:
+        return lengths
+    return {name: length for name, length in lengths.items() if places.on(name)}
+
+
 def scan_bases(
     records: Iterable[tuple[str, str]],
     model: LoadedStartSiteModel,
